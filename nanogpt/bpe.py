@@ -1,0 +1,31 @@
+"""Make the small byte-pair vocabulary in data/: `python -m nanogpt.bpe`.
+
+The trainer is tiktoken's own; it takes some minutes, once. The result is committed.
+"""
+
+import base64
+from pathlib import Path
+
+from nanogpt.data import DATA, load_text
+
+VOCABULARY = DATA / "shakespeare-bpe-768.tiktoken"
+# Words with their leading space, runs of punctuation, line breaks: no token crosses a line end.
+SPLIT = r"""'?[A-Za-z]+| [A-Za-z]+|[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?=\S)|\s+"""
+
+
+def train_vocabulary(text, size):
+    """The `size` byte-pair tokens of a text -> {bytes: rank}; the first 256 are the bytes."""
+    from tiktoken._educational import bpe_train
+
+    return bpe_train(text, size, SPLIT, visualise=None)
+
+
+def write_ranks(ranks, path: Path):
+    """{bytes: rank} -> a file in tiktoken's format, one 'base64 rank' a line."""
+    lines = [f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items()]
+    path.write_text("".join(lines), encoding="ascii", newline="\n")
+
+
+if __name__ == "__main__":
+    write_ranks(train_vocabulary(load_text(), 768), VOCABULARY)
+    print(f"wrote {VOCABULARY}")

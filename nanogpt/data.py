@@ -1,0 +1,179 @@
+"""Corpora and tokenizers: text -> token ids.
+
+Corpora: 'shakespeare' is shipped in data/; 'tiny' is tiny Shakespeare, downloaded once and
+checked; anything else is the path of a text file.
+Tokenizers: 'char' (one token a character), 'bpe' (a small byte-pair vocabulary shipped in
+data/, run by tiktoken), 'gpt2' (tiktoken downloads it).
+"""
+
+import base64
+import hashlib
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import tiktoken
+import torch
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+TINY_URL = (
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+)
+TINY_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+TOKENIZERS = ("char", "bpe", "gpt2")
+
+
+def load_text(corpus="shakespeare"):
+    """Name or path of a corpus -> its text. Raises ValueError if it is missing or empty."""
+    if corpus == "tiny":
+        return download_tiny().decode("utf-8")
+    path = DATA / "shakespeare.txt" if corpus == "shakespeare" else Path(corpus)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(
+            f"corpus '{corpus}' cannot be read ({error.strerror}); it must be 'shakespeare', "
+            "'tiny' or the path of a text file"
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"corpus '{corpus}' is not a UTF-8 text file") from None
+    if not text.strip():
+        raise ValueError(f"corpus '{corpus}' is empty; it must hold some text")
+    return text
+
+
+def download_tiny(folder=DATA / "downloads"):
+    """tiny Shakespeare as bytes, from the folder or the network; its SHA-256 is checked."""
+    path = folder / "tinyshakespeare.txt"
+    if path.exists():
+        content = path.read_bytes()
+    else:
+        try:
+            with urllib.request.urlopen(TINY_URL, timeout=30) as answer:
+                content = answer.read()
+        except (urllib.error.URLError, OSError) as error:
+            raise ValueError(
+                f"corpus 'tiny' could not be downloaded ({error}); use the shipped 'shakespeare', "
+                f"or put the file there by hand: {path}"
+            ) from None
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != TINY_SHA256:
+        raise ValueError(f"tiny Shakespeare has SHA-256 {digest}; it must be {TINY_SHA256}")
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return content
+
+
+class CharTokenizer:
+    """One token a character; the vocabulary is the sorted set of the corpus' characters."""
+
+    def __init__(self, text):
+        self.chars = sorted(set(text))
+        self.ids = {char: i for i, char in enumerate(self.chars)}
+        self.vocab_size = len(self.chars)
+
+    def encode(self, text):
+        """Raises ValueError naming the first character that is not in the vocabulary."""
+        try:
+            return [self.ids[char] for char in text]
+        except KeyError as error:
+            raise ValueError(
+                f"character {error.args[0]!r} at position {text.index(error.args[0])} is not in "
+                f"the vocabulary; the {self.vocab_size} known ones are {''.join(self.chars)!r}"
+            ) from None
+
+    def decode(self, tokens):
+        return "".join(self.chars[token] for token in tokens)
+
+
+class BPETokenizer:
+    """A tiktoken encoding; decoding never fails (a broken UTF-8 sequence shows as U+FFFD)."""
+
+    def __init__(self, encoding):
+        self.encoding = encoding
+        self.vocab_size = encoding.n_vocab
+
+    def encode(self, text):
+        return self.encoding.encode(text, disallowed_special=())
+
+    def decode(self, tokens):
+        return self.encoding.decode([int(t) for t in tokens])
+
+
+def read_ranks(path):
+    """A vocabulary file in tiktoken's format ('base64 rank' a line) -> {bytes: rank}."""
+    lines = path.read_text(encoding="ascii").splitlines()
+    return {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
+
+
+def load_tokenizer(name, text):
+    """'char', 'bpe' or 'gpt2' -> tokenizer. Raises ValueError for anything else."""
+    if name == "char":
+        return CharTokenizer(text)
+    if name == "bpe":
+        from nanogpt.bpe import SPLIT, VOCABULARY
+
+        ranks = read_ranks(VOCABULARY)
+        return BPETokenizer(tiktoken.Encoding(
+            "shakespeare-bpe", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={}
+        ))
+    if name == "gpt2":
+        try:
+            return BPETokenizer(tiktoken.get_encoding("gpt2"))
+        except Exception as error:  # tiktoken lets every kind of network error through
+            raise ValueError(
+                f"tokenizer 'gpt2' could not be downloaded ({type(error).__name__}); "
+                "use 'char' or 'bpe'"
+            ) from None
+    raise ValueError(f"tokenizer is '{name}'; it must be one of {', '.join(TOKENIZERS)}")
+
+
+@dataclass
+class Dataset:
+    """A tokenized corpus: train and val are 1-D long tensors."""
+
+    name: str
+    tokenizer_name: str
+    tokenizer: object
+    train: torch.Tensor
+    val: torch.Tensor
+    sha256: str  # of the text: part of every checkpoint's key
+
+    @property
+    def vocab_size(self):
+        return self.tokenizer.vocab_size
+
+    def batch(self, split, size, length, generator):
+        """Random crops: tokens (size, length) and their successors (size, length)."""
+        starts = torch.randint(len(split) - length, (size, 1), generator=generator)
+        rows = split[starts + torch.arange(length + 1)]  # (size, length + 1)
+        return rows[:, :-1], rows[:, 1:]
+
+
+def hold_out(text, stretches):
+    """Cut the text into equal stretches; the last tenth of each is held out -> (train, val).
+
+    One stretch is the usual 90/10 split. The shipped corpus is cut into ten, so that every work
+    is seen in training and in validation (its last tenth is all sonnets).
+    """
+    size = -(-len(text) // stretches)
+    parts = [text[i:i + size] for i in range(0, len(text), size)]
+    cuts = [int(0.9 * len(part)) for part in parts]
+    train = "".join(part[:cut] for part, cut in zip(parts, cuts, strict=True))
+    return train, "".join(part[cut:] for part, cut in zip(parts, cuts, strict=True))
+
+
+def load_dataset(corpus="shakespeare", tokenizer="char"):
+    """-> Dataset. Raises ValueError for a missing, empty or too short corpus."""
+    text = load_text(corpus)
+    coder = load_tokenizer(tokenizer, text)
+    train, val = hold_out(text, stretches=10 if corpus == "shakespeare" else 1)
+    train, val = torch.tensor(coder.encode(train)), torch.tensor(coder.encode(val))
+    if len(val) < 600:
+        raise ValueError(
+            f"corpus '{corpus}' has {len(train) + len(val)} tokens; at least 6000 are needed"
+        )
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return Dataset(corpus, tokenizer, coder, train, val, digest)

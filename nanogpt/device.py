@@ -1,0 +1,70 @@
+"""Which device, which precision: asked of the machine, not assumed."""
+
+import functools
+import time
+
+import torch
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def pick_device(name="auto"):
+    """'auto' means cuda, else mps, else cpu. Raises ValueError if the device is not there."""
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if name == "auto":
+        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if there[kind]))
+    kind = name.split(":")[0]
+    if kind not in there:
+        raise ValueError(f"device is '{name}'; it must be one of {', '.join(DEVICES)}")
+    if not there[kind]:
+        usable = ", ".join(k for k, ok in there.items() if ok)
+        raise ValueError(f"device '{name}' is not available here; this machine has: {usable}")
+    return torch.device(name)
+
+
+def synchronize(device):
+    """Wait until the device has finished; without this a GPU's clock readings mean nothing."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def device_name(device):
+    """A name to print under every table of times."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "cpu":
+        return f"CPU, {torch.get_num_threads()} threads"
+    return device.type
+
+
+@functools.cache
+def bf16_is_faster(device):
+    """True where bfloat16 matrix products beat float32.
+
+    CUDA: asked of the driver. CPU: measured, because without the instructions bf16 is emulated
+    and several times slower. MPS: float32 is kept.
+    """
+    if device.type != "cpu":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+    def seconds(dtype):
+        a, b = torch.ones(256, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
+        laps = []
+        for _ in range(8):
+            start = time.perf_counter()
+            a @ b
+            laps.append(time.perf_counter() - start)
+        return min(laps)
+
+    return seconds(torch.bfloat16) < 0.8 * seconds(torch.float32)
+
+
+def autocast(device):
+    """Mixed precision for training: bfloat16 matrix products where they are faster."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16_is_faster(device))

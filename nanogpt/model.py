@@ -1,0 +1,191 @@
+"""GPT with a preallocated KV cache: the target of every chapter (and the small draft model).
+
+A decoder-only transformer with rotary positions (RoPE), RMSNorm, squared ReLU and no biases.
+The contract that speculative decoding leans on:
+
+    cache = target.new_cache()
+    logits, hidden = target(tokens, positions, mask, cache)   # new rows behind cache.length
+    cache.commit(rows)                                        # keep these new rows, in this order
+
+`forward` never moves `cache.length`. It writes the keys and values of the new rows behind the
+committed ones, and whatever `commit` does not keep is overwritten by the next forward. So a
+rejected draft costs nothing to undo.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    vocab_size: int
+    block_size: int = 256  # longest context, in tokens; also the number of RoPE positions
+    n_layer: int = 4
+    n_head: int = 4
+    n_embd: int = 128
+
+
+class KVCache:
+    """Keys and values of one batch of sequences, all of the same length.
+
+    kv: (n_layer, 2, B, n_head, rows, head_dim); rows 0..length-1 are committed.
+    """
+
+    def __init__(self, config, batch, rows, device, dtype):
+        head_dim = config.n_embd // config.n_head
+        shape = (config.n_layer, 2, batch, config.n_head, rows, head_dim)
+        self.kv = torch.zeros(shape, device=device, dtype=dtype)
+        self.length = 0
+
+    def reserve(self, n):
+        """Make room for n rows behind the committed ones (a no-op on all but huge trees)."""
+        missing = self.length + n - self.kv.shape[-2]
+        if missing > 0:
+            self.kv = F.pad(self.kv, (0, 0, 0, missing))
+
+    def write(self, layer, k, v):
+        """k, v (B, n_head, N, head_dim) -> all keys and values of the layer, committed and new."""
+        end = self.length + k.shape[-2]
+        self.kv[layer, 0, :, :, self.length:end] = k
+        self.kv[layer, 1, :, :, self.length:end] = v
+        return self.kv[layer, 0, :, :, :end], self.kv[layer, 1, :, :, :end]
+
+    def commit(self, rows):
+        """Keep the new rows with these indices (0 = first row behind `length`), in this order.
+
+        A chain keeps a prefix, a tree keeps a root-to-node path; everything else is forgotten.
+        rows: a list of ints.
+        """
+        n = len(rows)
+        if rows != list(range(n)):  # a prefix already lies where it belongs
+            index = torch.tensor(rows, device=self.kv.device) + self.length
+            self.kv[..., self.length:self.length + n, :] = self.kv.index_select(-2, index)
+        self.length += n
+
+
+def rotate(x, cos, sin):
+    """RoPE: turn each pair (x[i], x[i + head_dim/2]) by its position's angle.
+
+    x (B, n_head, N, head_dim); cos, sin (N, head_dim), the first half of sin negated.
+    """
+    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
+        self.out = nn.Linear(config.n_embd, config.n_embd, bias=False)
+
+    def forward(self, x, cos, sin, blocked, cache, layer):
+        """x (B, N, C); blocked (N, M) bool or None hides some of the last M rows."""
+        B, N, C = x.shape
+        qkv = self.qkv(x).view(B, N, 3, self.n_head, C // self.n_head)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, nh, N, hd)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if cache is not None:
+            k, v = cache.write(layer, k, v)  # (B, nh, past + N, hd)
+        # Written out: for a few hundred rows this beats the fused CPU kernel several times over.
+        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1).to(q.dtype)  # (B, nh, N, past+N)
+        if blocked is not None:
+            # Only the last M columns are masked: all rows before them are visible to everybody.
+            scores[..., -blocked.shape[-1]:].masked_fill_(blocked, -torch.inf)
+        y = torch.softmax(scores, -1) @ v.to(q.dtype)  # (B, nh, N, hd)
+        return self.out(y.transpose(1, 2).reshape(B, N, C))
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.norm1 = nn.RMSNorm(config.n_embd, eps=1e-6)
+        self.attention = Attention(config)
+        self.norm2 = nn.RMSNorm(config.n_embd, eps=1e-6)
+        self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=False)
+        self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
+
+    def forward(self, x, cos, sin, blocked, cache, layer):
+        x = x + self.attention(self.norm1(x), cos, sin, blocked, cache, layer)
+        return x + self.down(F.relu(self.up(self.norm2(x))).square())
+
+
+class GPT(nn.Module):
+    """tokens (B, N) -> logits (B, N, V) and the hidden states of every layer."""
+
+    def __init__(self, config):
+        super().__init__()
+        if config.n_embd % config.n_head:
+            raise ValueError(
+                f"n_embd is {config.n_embd}; it must be a multiple of n_head = {config.n_head}"
+            )
+        self.config = config
+        self.embed = nn.Embedding(config.vocab_size, config.n_embd)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm = nn.RMSNorm(config.n_embd, eps=1e-6)
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+
+        head_dim = config.n_embd // config.n_head
+        frequency = 10_000.0 ** (-torch.arange(0, head_dim, 2) / head_dim)  # (hd/2,)
+        angle = torch.arange(config.block_size)[:, None] * frequency  # (block_size, hd/2)
+        self.register_buffer("cos", angle.cos().repeat(1, 2), persistent=False)
+        self.register_buffer("sin", torch.cat([-angle.sin(), angle.sin()], 1), persistent=False)
+
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+            if name.endswith(("out.weight", "down.weight")):
+                nn.init.zeros_(parameter)  # each block starts as the identity
+
+    @property
+    def block_size(self):
+        return self.config.block_size
+
+    @property
+    def device(self):
+        return self.embed.weight.device
+
+    def new_cache(self, batch=1):
+        """An empty cache with room for a full context and a tree of 256 nodes behind it."""
+        rows = self.block_size + 256
+        return KVCache(self.config, batch, rows, self.device, self.embed.weight.dtype)
+
+    def forward(self, tokens, positions=None, mask=None, cache=None):
+        """One pass over N new rows.
+
+        tokens: (B, N) token ids.
+        positions: (N,) RoPE positions; default cache.length, cache.length + 1, ...
+        mask: (N, M) with M >= N, over the LAST M rows (the N new ones are the last of them):
+            bool, True = may attend; rows before those M are visible to all. Default: causal.
+        cache: KVCache, or None to attend among the N rows only.
+        Returns logits (B, N, V) and hidden, a list of n_layer + 1 tensors (B, N, C): hidden[i]
+        is the residual stream after i blocks (hidden[0] the embedding, hidden[-1] what the
+        final norm and the output matrix read).
+        Raises ValueError if a position lies outside the context window.
+        """
+        N, past = tokens.shape[1], cache.length if cache is not None else 0
+        if positions is None:
+            if past + N > self.block_size:
+                raise ValueError(
+                    f"{past + N} rows do not fit into the context window of {self.block_size}"
+                )
+            cos, sin = self.cos[past:past + N], self.sin[past:past + N]  # (N, hd)
+        else:
+            cos, sin = self.cos[positions], self.sin[positions]
+        if cache is not None:
+            cache.reserve(N)
+        if mask is not None:
+            blocked = ~mask.to(tokens.device)
+        elif N > 1:
+            blocked = torch.ones(N, N, dtype=torch.bool, device=tokens.device).triu(1)
+        else:
+            blocked = None  # a single new row sees everything before it
+
+        x = self.embed(tokens)  # (B, N, C)
+        hidden = [x]
+        for layer, block in enumerate(self.blocks):
+            x = block(x, cos, sin, blocked, cache, layer)
+            hidden.append(x)
+        return self.lm_head(self.norm(x)), hidden
