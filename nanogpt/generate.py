@@ -75,7 +75,7 @@ class Context:
         -> the tokens that the window holds, logits (V,) after the last, hidden (see GPT).
         """
         size = self.target.block_size
-        window = self.text if len(self.text) <= size else self.text[-(size // 2):]
+        window = self.text if len(self.text) < size else self.text[-(size // 2):]
         self.cache.length = 0
         logits, hidden = self.target(tokens_on(self.target, window), cache=self.cache)
         self.cache.commit(list(range(len(window))))

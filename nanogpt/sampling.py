@@ -46,7 +46,7 @@ class Sampler:
         probs = torch.softmax(logits / self.temperature, -1)
         if self.top_k is None and self.top_p == 1:
             return probs
-        ranked, order = probs.sort(-1, descending=True, stable=True)  # (..., V)
+        ranked, order = probs.sort(dim=-1, descending=True, stable=True)  # (..., V)
         keep = torch.ones_like(ranked, dtype=torch.bool)
         if self.top_k is not None:
             keep[..., self.top_k:] = False

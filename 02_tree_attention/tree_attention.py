@@ -1,0 +1,346 @@
+"""Draft trees: several guesses for every position, verified in one forward.
+
+A chain is lost at its first rejected token. A tree hedges: every node may have several children,
+so a second guess is waiting where the first one fails. Three things change against the chain of
+chapter 01:
+
+    verify   attention follows the tree: a node sees the context, its ancestors and itself, and its
+             position is its depth, not its row
+    accept   the walk goes down from the root, child by child
+    commit   the accepted path's rows lie scattered in the cache and are gathered
+
+A chain is a tree of width 1, and with it this file reproduces chapter 01 bit for bit.
+
+Sources: Miao et al., "SpecInfer" (2023), tree attention, and multi-step speculative sampling;
+Jeon et al., "Recursive Speculative Decoding" (2024), children without replacement; the article
+"Tree-Based Speculative Decoding", whose accept rule is not lossless and stands below under the
+name `independent_coins`.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual
+
+from nanogpt.generate import Context, Step, Stopwatch, tokens_on
+from nanogpt.sampling import Sampler
+
+# ---------------------------------------------------------------- the tree
+
+
+def ancestor_mask(parents):
+    """parents (N,) -> (N, N) bool, True where column j is row i itself or an ancestor of it.
+
+    All rows climb towards the root together, one generation a round; a chain gives the causal
+    mask.
+    """
+    mask = torch.eye(len(parents), dtype=torch.bool)
+    rows, ancestors = torch.arange(1, len(parents)), parents[1:]
+    while len(rows):
+        mask[rows, ancestors] = True
+        ancestors = parents[ancestors]
+        climbing = ancestors >= 0
+        rows, ancestors = rows[climbing], ancestors[climbing]
+    return mask
+
+
+@dataclass
+class Tree:
+    """A draft tree in flat form: row 0 is the root, parents come before their children.
+
+    tokens (N,) long; parents (N,) long, parents[0] = -1 and parents[i] < i; both on the CPU.
+    draft_probs (N, V) or None: row i is the draft distribution AT node i, the one that i's
+    children were drawn from (the same alignment as target_probs). None if nothing was drawn.
+    Raises ValueError if the parents do not make a tree.
+
+    The worked example of the article, cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5, depth first:
+
+        row      0    1   2   3   4   5   6
+        token   cur  c0  c2  c3  c1  c4  c5
+        parent  -1    0   1   1   0   4   4
+        depth    0    1   2   2   1   2   2
+    """
+
+    tokens: torch.Tensor
+    parents: torch.Tensor
+    draft_probs: torch.Tensor | None = None
+
+    def __post_init__(self):
+        self.tokens, self.parents = torch.as_tensor(self.tokens), torch.as_tensor(self.parents)
+        rows = torch.arange(len(self.tokens))
+        in_order = (self.parents < rows) & (self.parents >= 0)
+        if len(rows) == 0 or self.parents[0] != -1 or not bool(in_order[1:].all()):
+            raise ValueError(
+                f"parents are {self.parents.tolist()}; the first must be -1 and each other one "
+                "the row of an earlier node"
+            )
+
+    def __len__(self):
+        return len(self.tokens)
+
+    @cached_property
+    def mask(self):
+        """(N, N) bool: row i may attend to column j, its ancestor or itself."""
+        return ancestor_mask(self.parents)
+
+    @cached_property
+    def depths(self):
+        """(N,) long: the number of proper ancestors. Siblings share a depth, so a position."""
+        return self.mask.sum(1) - 1
+
+    @cached_property
+    def children(self):
+        """For each row the list of its children's rows, in drafting order."""
+        children = [[] for _ in range(len(self))]
+        for row, parent in enumerate(self.parents.tolist()):
+            if parent >= 0:
+                children[parent].append(row)
+        return children
+
+
+# ---------------------------------------------------------------- draft
+
+
+class TreeBigram(BigramDraft):
+    """Chapter 01's bigram, asked about a whole level of the tree at once."""
+
+    def level(self, tokens, parents):
+        """tokens: n new nodes -> (n, V) logits after each; a bigram looks at nothing else."""
+        return self.table[tokens]
+
+
+class TreeGPT(GPTDraft):
+    """Chapter 01's small GPT, drafting a tree with a tree mask of its own."""
+
+    @torch.inference_mode()
+    def level(self, tokens, parents):
+        """Read n new nodes in one forward -> (n, V) logits after each.
+
+        parents: their rows in the tree, all of earlier levels; [-1] for the root alone.
+        """
+        if parents == [-1]:
+            self.seen = torch.ones(1, 1, dtype=torch.bool)  # (rows, rows): who sees whom
+            return self.logits(tokens[0])[None]
+        old, n = len(self.seen), len(tokens)
+        grown = torch.zeros(old + n, old + n, dtype=torch.bool)
+        grown[:old, :old] = self.seen
+        grown[old:, :old] = self.seen[parents]  # what the parent sees, ...
+        grown[old:, old:] = torch.eye(n, dtype=torch.bool)  # ... and itself
+        self.seen = grown
+        positions = self.committed + grown[old:].sum(1) - 1  # the depth counts, not the row
+        logits, _ = self.model(
+            tokens_on(self.model, tokens), positions.to(self.model.device), grown[old:], self.cache
+        )
+        self.cache.commit(list(range(n)))
+        return logits[0]
+
+
+def top(probs, n):
+    """The n most probable tokens. probs (V,) -> a list; shorter if V < n."""
+    return probs.topk(min(n, len(probs))).indices.tolist()
+
+
+def draw_without_replacement(probs, n, dice):
+    """n different tokens, drawn one after the other from what is left. probs (V,) -> a list.
+
+    Shorter if fewer than n tokens have a positive probability.
+    """
+    tokens, left = [], probs.clone()
+    while len(tokens) < n and left.sum() > 0:
+        tokens.append(dice.draw(left / left.sum()))
+        left[tokens[-1]] = 0
+    return tokens
+
+
+class TreeDrafter:
+    """Grows trees of a fixed shape from a draft model.
+
+    model: TreeBigram or TreeGPT; branching: children per node for each level, (2, 2, 2) for the
+    full binary tree of depth 3, (1, 1, 1) for a chain. With a dice, children are drawn without
+    replacement through the sampler, as `multi_round` demands; without, they are the top tokens,
+    which only `walk` may judge.
+    Raises ValueError for a branching below 1.
+    """
+
+    def __init__(self, model, branching, sampler=None, dice=None):
+        if any(width < 1 for width in branching):
+            raise ValueError(f"branching is {branching}; every level needs 1 child or more")
+        self.model, self.branching, self.dice = model, tuple(branching), dice
+        # The most probable tokens are the same at any temperature, 0 included.
+        self.sampler = sampler if dice is not None else Sampler()
+        self.reset, self.observe = model.reset, model.observe
+
+    def propose(self, root, room):
+        """root: a token; room: the deepest level that fits the window -> Tree."""
+        tokens, parents, draft_probs, level = [root], [-1], [], [0]
+        for width in self.branching[:room]:
+            logits = self.model.level([tokens[i] for i in level], [parents[i] for i in level])
+            for node, probs in zip(level, self.sampler(logits).cpu(), strict=True):
+                draft_probs.append(probs)  # (V,)
+                picked = (top(probs, width) if self.dice is None
+                          else draw_without_replacement(probs, width, self.dice))
+                tokens += picked
+                parents += [node] * len(picked)
+            level = list(range(level[-1] + 1, len(tokens)))
+        # The deepest level was never asked; its rows of draft_probs stay zero.
+        unasked = [torch.zeros_like(draft_probs[0])] * len(level) if draft_probs else []
+        return Tree(tokens, parents, torch.stack(draft_probs + unasked) if draft_probs else None)
+
+
+# ---------------------------------------------------------------- verify
+
+
+def verify(target, cache, tree):
+    """One forward over all nodes: tree mask, depth positions.
+
+    -> logits (N, V): row i is the target's opinion on the token after node i, given the context
+    and the path to i; hidden: see GPT.forward. The cache holds N new rows, none committed.
+    """
+    positions = cache.length + tree.depths  # (N,)
+    device = target.device
+    logits, hidden = target(
+        tree.tokens[None].to(device), positions.to(device), tree.mask, cache
+    )
+    return logits[0], hidden
+
+
+# ---------------------------------------------------------------- accept
+
+
+def walk(tree, target_probs, dice):
+    """Draw the target's own token; while a child carries it, go there.
+
+    Lossless for ANY tree, however its nodes were chosen, because every emitted token is a draw
+    from the target at its own prefix; the tree only decides how many draws one forward serves.
+    tree: N nodes; target_probs (N, V) -> path, a list of rows starting with 0; the next token.
+    """
+    path = [0]
+    while True:
+        token = dice.draw(target_probs[path[-1]])
+        matching = [c for c in tree.children[path[-1]] if tree.tokens[c] == token]
+        if not matching:
+            return path, token
+        path.append(matching[0])
+
+
+def walk_by_coins(tree, target_probs, dice):
+    """The walk in other words: offer the children one by one instead of drawing the token.
+
+    Child x stays with probability target(x); if it does not, x is ruled out and the target is
+    renormalised. Same law as `walk`, so a deterministic child may be tested against the target's
+    probability, but never against a ratio. Arguments and result as `walk`.
+    """
+    path = [0]
+    while True:
+        left = target_probs[path[-1]].clone()
+        for child in tree.children[path[-1]]:
+            if dice.flip(float(left[tree.tokens[child]] / left.sum())):
+                path.append(child)
+                break
+            left[tree.tokens[child]] = 0
+        else:
+            return path, dice.draw(left / left.sum())
+
+
+def multi_round(tree, target_probs, dice):
+    """Multi-round rejection: chapter 01's coin for each child in turn.
+
+    For children drawn without replacement from draft_probs. After a rejection the target becomes
+    the residual, and the draft distribution loses the rejected token; both are normalised, so the
+    next child is judged as if it were the first. Accepts more often than the walk where the
+    drafter is good. (Jeon et al., recursive rejection sampling.)
+    Arguments and result as `walk`; the tree must carry draft_probs.
+    """
+    path = [0]
+    while True:
+        node, target_left, draft_left = path[-1], target_probs[path[-1]], None
+        for child in tree.children[node]:
+            token = int(tree.tokens[child])
+            draft_left = tree.draft_probs[node] if draft_left is None else draft_left
+            if dice.flip(acceptance_probability(target_left, draft_left, token)):
+                path.append(child)
+                break
+            target_left = residual(target_left, draft_left)
+            draft_left = draft_left.clone()
+            draft_left[token] = 0
+            draft_left = draft_left / draft_left.sum()
+        else:
+            return path, dice.draw(target_left)
+
+
+def independent_coins(tree, target_probs, dice):
+    """NOT LOSSLESS. The rule of the article, kept as the cautionary tale.
+
+    Every node gets its own coin min(1, target / draft), the longest path of accepted nodes is
+    taken, and its end emits a token of the target; if no child of the root passed, the residual
+    of the last coin speaks. Two steps break the proof of chapter 01: the children are the top
+    tokens, not draws, so draft(x) is not the probability with which x was proposed; and choosing
+    the longest path after the coins have fallen favours tokens that lead to long paths.
+    Arguments and result as `walk`; draft_probs are those of the top-W drafter.
+    """
+    accepted, rejected_at = [True], None
+    for row in range(1, len(tree)):
+        parent, token = int(tree.parents[row]), int(tree.tokens[row])
+        coin = acceptance_probability(target_probs[parent], tree.draft_probs[parent], token)
+        accepted.append(dice.flip(coin))
+        if parent == 0 and not accepted[-1] and rejected_at is None:
+            rejected_at = residual(target_probs[0], tree.draft_probs[0])
+    paths = {0: [0]}
+    for row in range(1, len(tree)):
+        if accepted[row] and int(tree.parents[row]) in paths:
+            paths[row] = paths[int(tree.parents[row])] + [row]
+    best = max(paths.values(), key=len)  # the first of the longest
+    if best == [0] and rejected_at is not None:
+        return best, dice.draw(rejected_at)
+    return best, dice.draw(target_probs[best[-1]])
+
+
+# ---------------------------------------------------------------- the loop
+
+
+@torch.inference_mode()
+def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
+    """Speculative decoding with trees. Yields a Step per target forward, for ever.
+
+    The first step is the prefill; a later step's detail is (tree, path, target_probs (N, V)).
+    drafter: anything with
+        reset()                         a new context begins
+        observe(tokens, hidden, rows)   these tokens were committed; the target's hidden states of
+                                        them are hidden[layer][:, rows]
+        propose(root, room) -> Tree     at most `room` deep
+    accept: (tree, target_probs, dice) -> (path, token), any rule of this chapter or a later one.
+    Raises ValueError if the prompt is empty or a tree is deeper than the window has room.
+    """
+    context = Context(target, prompt)
+    watch = Stopwatch(target.device, sync)
+
+    def prefill():
+        tokens, logits, hidden = context.prefill()
+        drafter.reset()
+        drafter.observe(tokens, hidden, list(range(len(tokens))))
+        return logits
+
+    root = dice.draw(sampler(prefill()))
+    yield Step([root], seconds=watch.seconds)
+
+    while True:
+        watch.start()
+        if context.full:
+            prefill()
+        tree = drafter.propose(root, context.room)
+        if int(tree.depths.max()) > context.room:
+            raise ValueError(f"the tree is {int(tree.depths.max())} deep; only {context.room} fit")
+        watch.lap("draft")
+        logits, hidden = verify(target, context.cache, tree)
+        target_probs = sampler(logits).cpu()  # (N, V)
+        watch.lap("verify")
+        path, token = accept(tree, target_probs, dice)
+        watch.lap("accept")
+        tokens = tree.tokens[path].tolist()  # the root and the accepted drafts
+        context.commit(path, tokens)
+        drafter.observe(tokens, hidden, path)
+        watch.lap("commit")
+        yield Step([*tokens[1:], token], len(tree) - 1, watch.seconds,
+                   detail=(tree, path, target_probs))
+        root = token

@@ -1,0 +1,134 @@
+"""Timing: medians, fair comparisons, and the cost curve c(N).
+
+    python -m nanogpt.timing --size baby
+
+prints how long one target forward takes for N new rows. Speculative decoding lives on that
+curve being flat: N drafted tokens are verified for little more than the price of one.
+"""
+
+import statistics
+import time
+
+import torch
+
+from nanogpt.device import device_name, synchronize
+from nanogpt.generate import collect
+from nanogpt.report import print_table
+
+
+def median_ms(call, device, repeats=30, warmup=5):
+    """Median wall time of `call()` in milliseconds, the device synchronised around each call."""
+    laps = []
+    for i in range(warmup + repeats):
+        synchronize(device)
+        start = time.perf_counter()
+        call()
+        synchronize(device)
+        if i >= warmup:
+            laps.append(time.perf_counter() - start)
+    return 1e3 * statistics.median(laps)
+
+
+@torch.inference_mode()
+def cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64, 128), cached=128, repeats=30):
+    """c(N): milliseconds of one forward of N new rows on a cache of `cached` rows.
+
+    Sizes are measured in turn, round after round, so a slow moment hits all of them alike.
+    -> {N: median milliseconds}; row counts that do not fit into the window are left out.
+    """
+    cached = min(cached, target.block_size // 2)
+    rows = [n for n in rows if cached + n <= target.block_size]
+    cache = target.new_cache()
+    target(torch.zeros(1, cached, dtype=torch.long, device=target.device), cache=cache)
+    cache.commit(list(range(cached)))
+    laps = {n: [] for n in rows}
+    for _ in range(repeats):
+        for n in rows:
+            tokens = torch.zeros(1, n, dtype=torch.long, device=target.device)
+            laps[n].append(median_ms(lambda t=tokens: target(t, cache=cache), target.device,
+                                     repeats=1, warmup=1))
+    return {n: statistics.median(values) for n, values in laps.items()}
+
+
+def interpolate(curve, n):
+    """c(n) for any n, by linear interpolation in the measured {N: ms} (the ends are extended)."""
+    sizes = sorted(curve)
+    if n <= sizes[0]:
+        return curve[sizes[0]]
+    for low, high in zip(sizes, sizes[1:], strict=False):
+        if n <= high or high == sizes[-1]:
+            weight = (n - low) / (high - low)
+            return curve[low] + weight * (curve[high] - curve[low])
+    return curve[sizes[0]]
+
+
+def compare(decoders, prompts, max_new_tokens):
+    """Decode every prompt with every decoder, in turn, in one process.
+
+    decoders: {name: start}, start(prompt, seed) -> a generator of Steps.
+    -> {name: list of Generation, one a prompt}. The first prompt is also decoded once, short and
+    unmeasured, to warm up. The order of the decoders rotates, so none always goes first.
+    """
+    names = list(decoders)
+    for name in names:
+        collect(decoders[name](prompts[0], 0), min(8, max_new_tokens))
+    results = {name: [] for name in names}
+    for i, prompt in enumerate(prompts):
+        for name in names[i % len(names):] + names[:i % len(names)]:
+            results[name].append(collect(decoders[name](prompt, i), max_new_tokens))
+    return results
+
+
+def summarize(generations):
+    """Pool generations -> dict with tau, tokens_per_second, ms_per_step and accepted (a list)."""
+    tokens = sum(len(g.tokens) - 1 for g in generations)
+    steps = sum(len(g.steps) for g in generations)
+    seconds = sum(g.seconds for g in generations)
+    return {
+        "tau": tokens / max(steps, 1),
+        "tokens_per_second": tokens / max(seconds, 1e-12),
+        "ms_per_step": 1e3 * seconds / max(steps, 1),
+        "drafted": sum(s.drafted for g in generations for s in g.steps) / max(steps, 1),
+        "accepted": [n for g in generations for n in g.accepted],
+    }
+
+
+def speedup(generations, baseline):
+    """Median over the prompts of (seconds per token of the baseline) / (of this decoder)."""
+    ratios = [g.tokens_per_second / b.tokens_per_second
+              for g, b in zip(generations, baseline, strict=True)]
+    return statistics.median(ratios)
+
+
+def main(argv=None):
+    from nanogpt.cli import parser, setup
+    from nanogpt.precision import PRECISIONS, for_decoding, precision_of
+    from nanogpt.train import SIZES, get_gpt
+
+    p = parser("Print c(N), the time of one target forward for N new rows.")
+    p.add_argument("--size", choices=SIZES, default="baby")
+    p.add_argument("--cached", type=int, default=128, help="rows already in the cache")
+    args = p.parse_args(argv)
+    dataset, device = setup(args)
+    model = get_gpt(args.size, dataset, device, args.retrain)
+    curves = {}
+    for precision in PRECISIONS[1:]:
+        try:
+            curves[precision] = cost_curve(for_decoding(model, precision), cached=args.cached)
+        except ValueError:
+            continue  # this machine cannot decode in that precision
+    chosen = precision_of(for_decoding(model))
+    print(f"\nc(N) of the '{args.size}' target, milliseconds (and c(N) / c(1)), "
+          f"{args.cached} rows cached, {device_name(device)}; decoding uses {chosen}")
+    header = ["rows N"] + [f"{name}" for name in curves]
+    rows = next(iter(curves.values()))
+    print_table(header, [
+        [n] + [f"{curve[n]:.2f} ({curve[n] / curve[1]:.2f})" for curve in curves.values()]
+        for n in rows
+    ])
+
+
+if __name__ == "__main__":
+    from nanogpt.cli import run
+
+    run(main)

@@ -1,0 +1,316 @@
+"""Chapter 02: trees, verified in one forward, lose nothing, exactly."""
+
+import pytest
+import torch
+import tree_attention
+from chain_specdec import GPTDraft, speculate_chain
+from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from test_chain_specdec import random_gpt
+from tree_attention import (
+    Tree,
+    TreeBigram,
+    TreeDrafter,
+    TreeGPT,
+    independent_coins,
+    multi_round,
+    speculate,
+    verify,
+    walk,
+    walk_by_coins,
+)
+
+from nanogpt.generate import collect, plain_decode
+from nanogpt.sampling import Dice, Sampler
+
+PROMPT = [0, 1]
+SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
+# cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5, depth first; tokens 9, 10, 12, 13, 11, 14, 15
+ARTICLE = Tree([9, 10, 12, 13, 11, 14, 15], [-1, 0, 1, 1, 0, 4, 4])
+
+
+class FixedDrafter:
+    """Proposes the same tree shape and tokens for every root; for walk only."""
+
+    def __init__(self, tokens, parents):
+        self.tokens, self.parents = tokens, parents
+
+    def reset(self):
+        pass
+
+    def observe(self, tokens, hidden, rows):
+        pass
+
+    def propose(self, root, room):
+        return Tree([root, *self.tokens], [-1, *self.parents])
+
+
+def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=99, **draft):
+    """Total variation between the output law of tree speculation and the target's law."""
+    model, length = ToyModel(5, vocab), length or len(branching) + 2
+    draft_model = ToyDraft(ToyModel(draft_seed, vocab, **draft))
+    deterministic = accept is not multi_round
+
+    def start(dice):
+        drafter = TreeDrafter(draft_model, branching, sampler, None if deterministic else dice)
+        return speculate(ToyTarget(model), drafter, PROMPT, sampler, dice, accept)
+
+    law = loop_law(start, model, sampler, PROMPT, rounds, length)
+    return total_variation(law, target_law(model, sampler, PROMPT, length))
+
+
+@pytest.mark.parametrize("accept", [walk, walk_by_coins, multi_round])
+@pytest.mark.parametrize("branching", [(1,), (2,), (3,), (2, 1), (1, 2), (2, 2)], ids=str)
+def test_output_law_is_the_targets_exactly(accept, branching):
+    for sampler in SAMPLERS:
+        assert bias(accept, sampler, branching) < 1e-12, sampler
+    assert bias(accept, Sampler(1), branching, draft_seed=5) < 1e-12  # drafter = target
+    assert bias(accept, Sampler(1), branching, allowed=(2,)) < 1e-12  # draft support of one token
+
+
+def test_wider_than_the_vocabulary_two_rounds_and_depth_three():
+    assert bias(walk, Sampler(1), (9,)) < 1e-12
+    assert bias(multi_round, Sampler(1), (9,)) < 1e-12
+    assert bias(multi_round, Sampler(1), (2,), rounds=2, length=3) < 1e-12
+    assert bias(walk, Sampler(1), (2, 1, 2), rounds=2) < 1e-12
+    assert bias(multi_round, Sampler(1), (2, 1, 1), scale=2.0) < 1e-12
+
+
+@pytest.mark.parametrize("tokens, parents", [
+    ([1, 1, 2, 0], [0, 0, 1, 2]),  # equal siblings with different children
+    ([1, 2, 1, 1, 0], [0, 0, 1, 3, 3]),
+    ([0, 0, 0], [0, 0, 0]),
+])
+def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
+    model = ToyModel(7, 3)
+    for sampler in SAMPLERS:
+        law = loop_law(
+            lambda dice, s=sampler: speculate(
+                ToyTarget(model), FixedDrafter(tokens, parents), PROMPT, s, dice),
+            model, sampler, PROMPT, 2, 4,
+        )
+        assert total_variation(law, target_law(model, sampler, PROMPT, 4)) < 1e-12
+
+
+@pytest.mark.parametrize("case", grid(vocab=(5, 8), draft_seed=(1, 2)), ids=str)
+def test_the_articles_rule_is_biased(case):
+    assert bias(independent_coins, Sampler(1), (2,), length=2, **case) > 0.1
+    assert bias(independent_coins, Sampler(1), (2, 2), length=3, vocab=5) > 0.1
+
+
+def test_the_articles_rule_is_biased_even_if_the_drafter_is_the_target():
+    """Every coin passes, so the first token is always the argmax."""
+    assert bias(independent_coins, Sampler(1), (2,), draft_seed=5, length=2) > 0.1
+
+
+# ---------------------------------------------------------------- the tree itself
+
+
+def test_worked_example_of_the_article():
+    assert ARTICLE.mask.int().tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],  # cur
+        [1, 1, 0, 0, 0, 0, 0],  # c0
+        [1, 1, 1, 0, 0, 0, 0],  # c2
+        [1, 1, 0, 1, 0, 0, 0],  # c3
+        [1, 0, 0, 0, 1, 0, 0],  # c1
+        [1, 0, 0, 0, 1, 1, 0],  # c4
+        [1, 0, 0, 0, 1, 0, 1],  # c5
+    ]
+    assert ARTICLE.depths.tolist() == [0, 1, 2, 2, 1, 2, 2]
+    assert ARTICLE.children == [[1, 4], [2, 3], [], [], [5, 6], [], []]
+    wanted = torch.eye(16)[[11, 0, 0, 0, 14, 3, 0]]  # the target chooses c1, then c4, then 3
+    assert walk(ARTICLE, wanted, Dice(0)) == ([0, 4, 5], 3)
+
+
+def random_tree(seed, vocab=11, size=14):
+    generator = torch.Generator().manual_seed(seed)
+    parents = [-1] + [int(torch.randint(i, (1,), generator=generator)) for i in range(1, size)]
+    return Tree(torch.randint(vocab, (size,), generator=generator), parents)
+
+
+def root_path(tree, row):
+    path = [row]
+    while path[0] != 0:
+        path.insert(0, int(tree.parents[path[0]]))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tree_forward_equals_a_causal_forward_per_node(seed):
+    """After each of several commits, all logits of one tree forward match plain forwards over
+    root-to-node paths, and the cache matches one built by plain decoding."""
+    target, text = random_gpt(seed, block_size=64), [1, 2, 3 + seed]
+    cache = target.new_cache()
+    with torch.inference_mode():
+        target(torch.tensor([text]), cache=cache)
+        cache.commit([0, 1, 2])
+        for turn in range(5):
+            tree = random_tree(10 * seed + turn)
+            logits, _ = verify(target, cache, tree)
+            for row in range(len(tree)):
+                tokens = tree.tokens[root_path(tree, row)].tolist()
+                plain, _ = target(torch.tensor([text + tokens]))
+                torch.testing.assert_close(logits[row], plain[0, -1], rtol=0, atol=1e-9)
+            path = root_path(tree, len(tree) - 1 - turn)
+            cache.commit(path)
+            text = text + tree.tokens[path].tolist()
+        fresh = target.new_cache()
+        target(torch.tensor([text]), cache=fresh)
+        n = len(text)
+        assert cache.length == n
+        torch.testing.assert_close(cache.kv[..., :n, :], fresh.kv[..., :n, :], rtol=0, atol=1e-9)
+
+
+def test_tree_drafting_gpt_sees_only_its_own_branch():
+    """TreeGPT's draft distributions equal those of plain forwards over each path."""
+    model = random_gpt(1, block_size=64)
+    drafter = TreeDrafter(TreeGPT(model), (3, 2, 1))
+    drafter.reset()
+    text = [4, 5, 6]
+    drafter.observe(text, None, None)
+    for root in (7, 2):
+        tree = drafter.propose(root, room=20)
+        for row in range(4):
+            tokens = text + tree.tokens[root_path(tree, row)].tolist()
+            plain, _ = model(torch.tensor([tokens]))
+            torch.testing.assert_close(
+                tree.draft_probs[row], Sampler()(plain[0, -1]), rtol=0, atol=1e-9)
+        accepted = tree.tokens[root_path(tree, 5)].tolist()
+        drafter.observe(accepted, None, None)
+        text = text + accepted
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_chain_is_a_tree_of_width_one_bit_for_bit(seed):
+    target, small = random_gpt(seed), random_gpt(seed + 50)
+    for sampler in (Sampler(0), Sampler(0.8), Sampler(1, top_p=0.9)):
+        for k in (1, 3):
+            chain = collect(
+                speculate_chain(target, GPTDraft(small), [1, 2], k, sampler, Dice(seed)), 60)
+            dice = Dice(seed)
+            drafter = TreeDrafter(TreeGPT(small), (1,) * k, sampler, dice)
+            tree = collect(
+                speculate(target, drafter, [1, 2], sampler, dice, multi_round), 60)
+            assert chain.tokens == tree.tokens
+            assert chain.accepted == tree.accepted
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_text_equals_plain_decoding(seed):
+    """Random models, shapes and prompts; 70 tokens cross the window of 32 several times."""
+    target, corpus = random_gpt(seed), torch.arange(400) * 7 % 11
+    prompt = torch.arange(1 + 9 * seed % 40).tolist()
+    prompt = [token % 11 for token in prompt]
+    greedy = Sampler(0)
+    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 70).tokens
+    for model in (TreeBigram(corpus, 11), TreeGPT(random_gpt(seed + 20)), TreeGPT(target)):
+        for branching in [(), (1,), (3, 2), (20,), (2, 1, 2, 1), (1,) * 12]:
+            for accept in (walk, walk_by_coins, multi_round):
+                dice = Dice(0)
+                drafter = TreeDrafter(
+                    model, branching, greedy, dice if accept is multi_round else None)
+                steps = speculate(target, drafter, prompt, greedy, dice, accept)
+                assert collect(steps, 70).tokens == plain
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def with_mask(change):
+    def mask(parents):
+        return change(tree_attention_mask(parents), parents)
+
+    return mask
+
+
+tree_attention_mask = tree_attention.ancestor_mask
+
+
+def sibling_visible(mask, parents):
+    return mask | ((parents[:, None] == parents[None, :]) & mask.new_ones(mask.shape).tril())
+
+
+def root_hidden(mask, parents):
+    mask = mask.clone()
+    mask[1:, 0] = False
+    return mask
+
+
+@pytest.mark.parametrize("change", [sibling_visible, root_hidden])
+def test_wrong_masks_are_caught(monkeypatch, change):
+    monkeypatch.setattr(tree_attention, "ancestor_mask", with_mask(change))
+    # The depth must stay right: it is read off the mask, and is not what is tested here.
+    monkeypatch.setattr(Tree, "depths", property(
+        lambda tree: tree_attention_mask(tree.parents).sum(1) - 1))
+    assert bias(walk, Sampler(1), (2, 2)) > 0.01
+
+
+def test_row_as_position_is_caught(monkeypatch):
+    monkeypatch.setattr(Tree, "depths", property(lambda tree: torch.arange(len(tree))))
+    assert bias(walk, Sampler(1), (2, 2)) > 0.01
+
+
+@pytest.mark.parametrize("rows", [
+    lambda path: path[1:],  # the root is not gathered
+    lambda path: list(range(len(path))),  # the first rows instead of the path's
+])
+def test_wrong_gathers_are_caught(monkeypatch, rows):
+    from nanogpt.generate import Context
+
+    monkeypatch.setattr(
+        Context, "commit", lambda context, path, tokens: context.cache.commit(rows(path)))
+    assert bias(walk, Sampler(1), (2, 2), rounds=2, length=4) > 0.01
+
+
+def mutated_multi_round(parents_row=False, keep_target=False, unnormalised=False):
+    def wrong(tree, target_probs, dice):
+        path = [0]
+        while True:
+            node = path[-1]
+            row = max(int(tree.parents[node]), 0) if parents_row else node
+            target_left, draft_left = target_probs[row], tree.draft_probs[row].clone()
+            for child in tree.children[node]:
+                token = int(tree.tokens[child])
+                draft = max(float(draft_left[token]), 1e-9)
+                if dice.flip(min(1.0, float(target_left[token]) / draft)):
+                    path.append(child)
+                    break
+                left = (target_left - draft_left).clamp(min=0)
+                if left.sum() > 0 and not keep_target:
+                    target_left = left if unnormalised else left / left.sum()
+                draft_left[token] = 0
+                draft_left = draft_left / draft_left.sum().clamp(min=1e-12)
+            else:
+                return path, dice.draw(target_left)
+
+    return wrong
+
+
+@pytest.mark.parametrize("slip", ["parents_row", "keep_target", "unnormalised"])
+def test_wrong_multi_round_rules_are_caught(monkeypatch, slip):
+    wrong = mutated_multi_round(**{slip: True})
+    monkeypatch.setattr(tree_attention, "multi_round", wrong)
+    model = ToyModel(5, 3)
+
+    def start(dice):
+        drafter = TreeDrafter(ToyDraft(ToyModel(99, 3)), (2, 2), Sampler(1), dice)
+        return speculate(ToyTarget(model), drafter, PROMPT, Sampler(1), dice, wrong)
+
+    law = loop_law(start, model, Sampler(1), PROMPT, 1, 4)
+    assert total_variation(law, target_law(model, Sampler(1), PROMPT, 4)) > 0.005
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_bad_input():
+    for parents in ([], [0, 0], [-1, 1], [-1, -1], [-1, 0, 2]):
+        with pytest.raises(ValueError, match="parents are"):
+            Tree([0] * len(parents), parents)
+    with pytest.raises(ValueError, match="every level needs"):
+        TreeDrafter(TreeBigram(torch.tensor([0, 1, 0]), 2), (2, 0))
+    target = random_gpt(0)
+    too_deep = FixedDrafter([1] * 40, range(40))
+    steps = speculate(target, too_deep, [1, 2], Sampler(1), Dice(0))
+    next(steps)
+    with pytest.raises(ValueError, match="only 29 fit"):
+        next(steps)
