@@ -254,10 +254,11 @@ def multi_round(tree, target_probs, dice):
     """
     path = [0]
     while True:
-        node, target_left, draft_left = path[-1], target_probs[path[-1]], None
+        node = path[-1]
+        target_left = target_probs[node]
+        draft_left = tree.draft_probs[node] if tree.children[node] else None
         for child in tree.children[node]:
             token = int(tree.tokens[child])
-            draft_left = tree.draft_probs[node] if draft_left is None else draft_left
             if dice.flip(acceptance_probability(target_left, draft_left, token)):
                 path.append(child)
                 break
