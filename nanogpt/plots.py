@@ -1,0 +1,355 @@
+"""Pictures that several chapters share: a draft tree, a mask, the cache, sweeps and bars.
+
+Every function draws into the matplotlib Axes it is given, or makes one of a size that suits a
+notebook, and returns it; `save` writes it to a file. No setting of matplotlib is changed.
+
+The colours are those of Okabe and Ito, which colour-blind readers can tell apart. Blue always
+means accepted or kept, grey rejected, orange the token that the target adds.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.colors import to_rgb
+
+INK, FAINT, GREY = "#222222", "#777777", "#B5B5B5"
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, YELLOW = "#CC79A7", "#56B4E9", "#F0E442"
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, INK, YELLOW)
+MARKERS = "osD^vPX*"
+VERBS = {"draft": ORANGE, "verify": BLUE, "accept": GREEN, "commit": PURPLE}
+
+
+def visible(text):
+    """A token's text with its white space made visible: blank -> open box, newline -> \\n."""
+    shown = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return shown.replace(" ", "\u2423") or "\u2205"
+
+
+def tint(color, strength=0.3):
+    """A colour mixed with white; strength 0 is white, 1 the colour itself."""
+    return tuple(1 - strength * (1 - part) for part in to_rgb(color))
+
+
+def new_axes(width, height, columns=1):
+    """One Axes, or a list of `columns` Axes side by side; sizes of the figure in inches."""
+    figure, axes = plt.subplots(1, columns, figsize=(width, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    return axes if columns == 1 else list(axes)
+
+
+def save(ax, path, dpi=120):
+    """Write the figure that an Axes belongs to, and close it. Makes the folder. -> the path.
+
+    Raises ValueError if the file cannot be written.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ax.figure.savefig(path, dpi=dpi)
+    except OSError as error:
+        raise ValueError(f"figure {path} cannot be written: {error.strerror}") from None
+    finally:
+        plt.close(ax.figure)
+    return path
+
+
+def plain_frame(ax, title=None, xlabel=None, ylabel=None):
+    """Two spines, dark text, a faint grid behind the data."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color="#E5E5E5", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.tick_params(colors=INK)
+    ax.set_xlabel(xlabel or "", color=INK)
+    ax.set_ylabel(ylabel or "", color=INK)
+    ax.set_title(title or "", color=INK, fontsize=11)
+    return ax
+
+
+# ---------------------------------------------------------------- a draft tree
+
+
+def tree_rows(children):
+    """Height of every node: leaves one below the other, parents midway between their children.
+
+    children: for each node the list of its children -> a list of floats, 0 at the top.
+    """
+    heights, leaves = [0.0] * len(children), 0
+
+    def place(node):
+        nonlocal leaves
+        if not children[node]:
+            heights[node], leaves = float(leaves), leaves + 1
+            return
+        for child in children[node]:
+            place(child)
+        heights[node] = (heights[children[node][0]] + heights[children[node][-1]]) / 2
+
+    place(0)
+    return heights
+
+
+def two_digits(p):
+    """0.347 -> '.35'; 1.0 -> '1'; below 0.005 -> '0'."""
+    return {"0.00": "0", "1.00": "1"}.get(f"{p:.2f}", f"{p:.2f}".lstrip("0"))
+
+
+def edge_labels(tree, target_probs):
+    """For each row but the root the text on its edge: target's / drafter's probability."""
+    tables = [t for t in (target_probs, tree.draft_probs) if t is not None]
+    edges = zip(tree.parents.tolist()[1:], tree.tokens.tolist()[1:], strict=True)
+    return [" / ".join(two_digits(float(t[parent, token])) for t in tables)
+            for parent, token in edges]
+
+
+def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, next_token=None,
+              ax=None):
+    """A draft tree from left to right, the accepted path in blue, the rest in grey.
+
+    tree: tokens (N,), parents (N,), draft_probs (N, V) or None; text_of_token(token) -> str.
+    path: accepted rows, starting with 0. target_probs (N, V): with it, each edge carries the
+    target's probability of the child, and behind a slash the drafter's where the tree has it.
+    colors: a colour for each node (say, by the head that drafted it) instead of blue and grey.
+    next_token: the token that the target adds after the path, drawn in orange.
+    -> the Axes; readable up to about 40 nodes.
+    """
+    n, path = len(tree), set(path or [])
+    parents, depths = tree.parents.tolist(), tree.depths.tolist()
+    children, texts = [list(c) for c in tree.children], [text_of_token(int(t)) for t in tree.tokens]
+    if next_token is not None:  # one more leaf, below the end of the path
+        end = max(path or {0}, key=lambda row: depths[row])
+        children[end].append(n)
+        children.append([])
+        parents, depths = [*parents, end], [*depths, depths[end] + 1]
+        texts.append(text_of_token(int(next_token)))
+    heights = tree_rows(children)
+    if ax is None:
+        step = min(1.25, 13 / (max(depths) + 1))
+        ax = new_axes(1 + step * (max(depths) + 1), 0.9 + 0.34 * (max(heights) + 1))
+    labels = edge_labels(tree, target_probs)
+    for row in range(1, len(children)):
+        on_path, bonus, parent = row in path, row == n, parents[row]
+        (x0, y0), (x1, y1) = (depths[parent], heights[parent]), (depths[row], heights[row])
+        ax.plot([x0, x1], [y0, y1], zorder=1, solid_capstyle="round",
+                color=BLUE if on_path else ORANGE if bonus else GREY,
+                linewidth=2.6 if on_path else 1.2, linestyle="--" if bonus else "-")
+        if not bonus and labels[row - 1]:
+            ax.text(x0 + 0.52 * (x1 - x0), y0 + 0.52 * (y1 - y0), labels[row - 1], fontsize=7,
+                    color=INK if on_path else FAINT, ha="center", va="center", zorder=2,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
+    for row, text in enumerate(texts):
+        on_path, bonus = row in path, row == n
+        color = ORANGE if bonus else colors[row] if colors else BLUE if on_path else GREY
+        ax.text(depths[row], heights[row], visible(text), fontsize=10, zorder=3,
+                ha="center", va="center", family="DejaVu Sans Mono", parse_math=False,
+                color=INK if on_path or bonus or colors or not path else FAINT,
+                fontweight="bold" if on_path or bonus else "normal",
+                bbox={"boxstyle": "round,pad=0.3", "edgecolor": color,
+                      "facecolor": tint(color, 0.35 if on_path or bonus or colors else 0.2),
+                      "linewidth": 2.2 if on_path else 1.2,
+                      "linestyle": "--" if bonus else "-"})
+    known = [name for name, table in (("target", target_probs), ("drafter", tree.draft_probs))
+             if table is not None]
+    if known:
+        ax.text(0.5, -0.01, f"on each edge: the probability of the {' / of the '.join(known)}",
+                transform=ax.transAxes, fontsize=8, color=FAINT, ha="center", va="top")
+    ax.set_xlim(-0.4, max(depths) + 0.4)
+    ax.set_ylim(max(heights) + 0.6, -0.6)
+    ax.axis("off")
+    return ax
+
+
+# ---------------------------------------------------------------- mask and cache
+
+
+def draw_mask(mask, labels, ax=None, title="tree mask", columns=None, leaks=None):
+    """Who may attend to whom: a dark cell at (row, column) means that row sees column.
+
+    mask (N, M) bool; labels: N texts; columns: M texts, default the labels.
+    leaks (N, M) bool: cells drawn in red, those which another mask would hide.
+    """
+    mask = torch.as_tensor(mask).bool()
+    columns = labels if columns is None else columns
+    leaks = torch.zeros_like(mask) if leaks is None else leaks
+    n, m = mask.shape
+    if ax is None:
+        ax = new_axes(1.2 + 0.34 * m, 1.0 + 0.34 * n)
+    picture = torch.ones(n, m, 3)
+    picture[mask] = torch.tensor(to_rgb(BLUE))
+    picture[mask & leaks] = torch.tensor(to_rgb(RED))
+    ax.imshow(picture.numpy(), interpolation="nearest")
+    ax.set_xticks(range(m), [visible(text) for text in columns], fontsize=9, parse_math=False)
+    ax.set_yticks(range(n), [visible(text) for text in labels], fontsize=9, parse_math=False)
+    ax.set_xticks([i - 0.5 for i in range(m + 1)], minor=True)
+    ax.set_yticks([i - 0.5 for i in range(n + 1)], minor=True)
+    ax.grid(which="minor", color="#D0D0D0", linewidth=0.8)
+    ax.tick_params(which="both", length=0, colors=INK)
+    ax.xaxis.tick_top()
+    ax.set_title(title, color=INK, fontsize=11)
+    return ax
+
+
+def draw_mask_beside_causal(mask, labels, axes=None):
+    """The tree mask, and beside it the causal mask with the cells that would leak in red.
+
+    mask (N, N) bool; labels: N texts -> the two Axes.
+    """
+    mask = torch.as_tensor(mask).bool()
+    causal = torch.ones_like(mask).tril()
+    side = 0.8 + 0.34 * len(mask)
+    axes = axes or new_axes(2 * side + 0.8, side + 0.9, columns=2)
+    draw_mask(mask, labels, axes[0], "tree mask: ancestors and itself")
+    draw_mask(causal, labels, axes[1], "causal mask: red cells leak", leaks=causal & ~mask)
+    return axes
+
+
+def draw_cells(ax, y, texts, colors, first=0):
+    """A row of labelled boxes at height y, the first at x = first."""
+    for i, (text, color) in enumerate(zip(texts, colors, strict=True)):
+        ax.add_patch(plt.Rectangle((first + i, y), 0.94, 0.8, facecolor=tint(color, 0.35),
+                                   edgecolor=color, linewidth=1.2))
+        text = visible(text)
+        ax.text(first + i + 0.47, y + 0.4, text, ha="center", va="center", color=INK,
+                fontsize=min(9, 40 / len(text)), family="DejaVu Sans Mono", parse_math=False)
+
+
+def draw_cache(committed, new, kept, ax=None):
+    """The KV cache before and after a commit, with an arrow for each row that is kept.
+
+    committed: texts of the last committed rows (a few are enough); new: texts of the N rows of
+    the tree; kept: the accepted path, row numbers starting with 0.
+    """
+    past, kept = len(committed), list(kept)
+    width = past + len(new)
+    if ax is None:
+        ax = new_axes(1.6 + 0.5 * width, 2.6)
+    draw_cells(ax, 2.2, committed, [FAINT] * past)
+    draw_cells(ax, 2.2, new, [BLUE if i in kept else GREY for i in range(len(new))], past)
+    draw_cells(ax, 0, committed, [FAINT] * past)
+    draw_cells(ax, 0, [new[row] for row in kept], [BLUE] * len(kept), past)
+    for place, row in enumerate(kept):
+        ax.annotate("", (past + place + 0.47, 0.84), (past + row + 0.47, 2.16),
+                    arrowprops={"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.4})
+    for row in range(len(new)):
+        ax.text(past + row + 0.47, 3.1, str(row), ha="center", fontsize=7.5, color=FAINT)
+    for y, end in ((2.2, past), (0, past + len(kept))):
+        ax.plot([end - 0.03] * 2, [y - 0.15, y + 0.95], color=RED, linewidth=2)
+        ax.text(end, y - 0.22, "length", color=RED, fontsize=8, ha="center", va="top")
+    for y, text in ((2.6, "before"), (0.4, "after")):
+        ax.text(-0.2, y, text, ha="right", va="center", fontsize=10, color=INK)
+    ax.set_xlim(-1.7, width + 0.2)
+    ax.set_ylim(-0.7, 3.5)
+    ax.axis("off")
+    return ax
+
+
+# ---------------------------------------------------------------- measurements
+
+
+def draw_sweep(curves, xlabel, axes=None, log2=False):
+    """Two panels over a budget (or K): tau on the left, speed-up on the right.
+
+    curves: {name: (xs, taus, speed-ups)}, lists of equal length; the line at 1 is plain decoding.
+    log2: double the budget from tick to tick. -> the two Axes.
+    """
+    axes = axes or new_axes(10, 3.8, columns=2)
+    for i, (name, (xs, taus, speedups)) in enumerate(curves.items()):
+        for ax, ys in zip(axes, (taus, speedups), strict=True):
+            ax.plot(xs, ys, color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
+                    linewidth=1.8, label=name)
+    axes[1].axhline(1, color=INK, linewidth=1, linestyle=":")
+    plain_frame(axes[0], "tokens per target forward (tau)", xlabel)
+    plain_frame(axes[1], "speed-up over plain decoding", xlabel)
+    ticks = sorted({x for xs, _, _ in curves.values() for x in xs})
+    for ax in axes:
+        if log2:
+            ax.set_xscale("log", base=2)
+        ax.set_xticks(ticks, [str(x) for x in ticks])
+        ax.minorticks_off()
+    axes[0].legend(frameon=False, fontsize=9, labelcolor=INK)
+    return axes
+
+
+def draw_acceptance(lengths, ax=None):
+    """Histogram of accepted draft tokens per step (the target's own token not counted).
+
+    lengths: {name: list of ints, one a step}.
+    """
+    ax = ax or new_axes(7, 3.4)
+    longest = max((max(values) for values in lengths.values() if values), default=0)
+    width = 0.8 / len(lengths)
+    for i, (name, values) in enumerate(lengths.items()):
+        shares = [values.count(n) / max(len(values), 1) for n in range(longest + 1)]
+        places = [n + (i - (len(lengths) - 1) / 2) * width for n in range(longest + 1)]
+        mean = sum(values) / max(len(values), 1)
+        ax.bar(places, shares, width, color=SERIES[i % 8], label=f"{name} (mean {mean:.2f})")
+    ax.set_xticks(range(longest + 1))
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    return plain_frame(ax, None, "accepted draft tokens in a step", "share of steps")
+
+
+def draw_predicted(points, ax=None, what="speed-up"):
+    """Predicted against measured, one point a method; on the diagonal the prediction is right.
+
+    points: {name: (predicted, measured)}.
+    """
+    ax = ax or new_axes(5.2, 4.4)
+    values = [value for pair in points.values() for value in pair]
+    low, high = min(values) * 0.9, max(values) * 1.1
+    ax.plot([low, high], [low, high], color=GREY, linewidth=1, linestyle="--", zorder=1)
+    for i, (name, (predicted, measured)) in enumerate(points.items()):
+        ax.scatter(predicted, measured, s=48, color=SERIES[i % 8], marker=MARKERS[i % 8],
+                   label=name, zorder=2)
+    ax.legend(frameon=False, fontsize=8, labelcolor=INK)
+    return plain_frame(ax, None, f"predicted {what}", f"measured {what}")
+
+
+def draw_shares(shares, ax=None):
+    """Where the time of a step goes: one stacked bar a method, percent by verb.
+
+    shares: {name: {verb: share or seconds}}; each bar is scaled to 100 percent.
+    """
+    ax = ax or new_axes(8, 0.9 + 0.42 * len(shares))
+    verbs = [verb for verb in VERBS if any(verb in parts for parts in shares.values())]
+    left = {name: 0.0 for name in shares}
+    for verb in verbs:
+        for place, (name, parts) in enumerate(shares.items()):
+            percent = 100 * parts.get(verb, 0.0) / sum(parts.values())
+            ax.barh(place, percent, left=left[name], color=tint(VERBS[verb], 0.75), height=0.7,
+                    label=verb if place == 0 else None)
+            if percent >= 5:
+                ax.text(left[name] + percent / 2, place, f"{percent:.0f}", ha="center",
+                        va="center", fontsize=8, color=INK)
+            left[name] += percent
+    ax.set_yticks(range(len(shares)), list(shares))
+    ax.set_xlim(0, 100)
+    ax.invert_yaxis()
+    plain_frame(ax, None, "percent of the time of a step")
+    ax.grid(visible=False)
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK, ncols=len(verbs), loc="lower center",
+              bbox_to_anchor=(0.5, 1))
+    return ax
+
+
+def draw_bars(groups, ylabel, ax=None, digits=2, zero="0"):
+    """Grouped bars with the value on top of each.
+
+    groups: {group: {series: value}}, the same series in every group. zero: what to write where a
+    value is below 1e-9, as those of an exact law are.
+    """
+    series = list(next(iter(groups.values())))
+    ax = ax or new_axes(2 + 0.55 * len(groups) * len(series), 3.4)
+    width = 0.82 / len(series)
+    for i, name in enumerate(series):
+        places = [g + (i - (len(series) - 1) / 2) * width for g in range(len(groups))]
+        values = [values[name] for values in groups.values()]
+        ax.bar(places, values, width * 0.94, color=SERIES[i % 8], label=name)
+        for place, value in zip(places, values, strict=True):
+            text = zero if abs(value) < 1e-9 else f"{value:.{digits}f}"
+            ax.text(place, value, text, ha="center", va="bottom", fontsize=8, color=INK)
+    ax.set_xticks(range(len(groups)), list(groups))
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    plain_frame(ax, None, None, ylabel)
+    ax.margins(y=0.15)
+    return ax

@@ -1,0 +1,112 @@
+"""Pictures: they draw what they were given, into the Axes they were given."""
+
+import matplotlib
+import pytest
+import torch
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from nanogpt import plots  # noqa: E402
+from tree_attention import Tree  # noqa: E402
+
+# cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5
+TEXTS = ["cur", "c0", "c2", "c3", "c1", "c4", "c5", "a\n b$"]
+TREE = Tree(range(7), [-1, 0, 1, 1, 0, 4, 4])
+PROBS = torch.full((7, 8), 0.125)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_white_space_becomes_visible():
+    assert plots.visible("a b\n") == "a\u2423b\\n"
+    assert plots.visible("") == "\u2205"
+    assert [plots.two_digits(p) for p in (0.347, 1.0, 0.996, 0.001)] == [".35", "1", "1", "0"]
+
+
+def test_tree_layout():
+    assert plots.tree_rows(TREE.children) == [1.5, 0.5, 0, 1, 2.5, 2, 3]
+    assert plots.tree_rows([[1], [2], []]) == [0, 0, 0]
+
+
+def test_tree_shows_every_node_edge_and_probability():
+    ax = plots.draw_tree(TREE, TEXTS.__getitem__)
+    assert texts(ax) == TEXTS[:7]
+    assert len(ax.lines) == 6
+    ax = plots.draw_tree(TREE, TEXTS.__getitem__, [0, 4, 5], PROBS, next_token=7)
+    assert texts(ax).count(".12") == 6
+    assert "a\\n\u2423b$" in texts(ax)
+    colors = [line.get_color() for line in ax.lines]
+    assert colors.count(plots.BLUE) == 2
+    assert colors.count(plots.GREY) == 4
+    assert colors[-1] == plots.ORANGE
+    bold = [t.get_text() for t in ax.texts if t.get_fontweight() == "bold"]
+    assert bold == ["cur", "c1", "c4", "a\\n\u2423b$"]
+
+
+def test_tree_shows_both_models_and_given_colors():
+    both = Tree(TREE.tokens, TREE.parents, 2 * PROBS)
+    _, given = plt.subplots()
+    ax = plots.draw_tree(both, TEXTS.__getitem__, [0], PROBS, [plots.GREEN] * 7, ax=given)
+    assert ax is given
+    assert texts(ax).count(".12 / .25") == 6
+    boxes = [text.get_bbox_patch() for text in ax.texts if text.get_text() in TEXTS]
+    assert {box.get_edgecolor() for box in boxes} == {matplotlib.colors.to_rgba(plots.GREEN)}
+
+
+def test_masks():
+    left, right = plots.draw_mask_beside_causal(TREE.mask, TEXTS[:7])
+    blue, red = (torch.tensor(matplotlib.colors.to_rgb(c)) for c in (plots.BLUE, plots.RED))
+
+    def cells(ax, color):
+        picture = torch.as_tensor(ax.images[0].get_array())
+        return ((picture - color).abs().sum(-1) < 1e-3)
+
+    assert torch.equal(cells(left, blue), TREE.mask)
+    assert torch.equal(cells(right, blue), TREE.mask)
+    assert torch.equal(cells(right, red), torch.ones(7, 7).tril().bool() & ~TREE.mask)
+    assert [label.get_text() for label in left.get_yticklabels()] == TEXTS[:7]
+    wide = plots.draw_mask(torch.ones(2, 3), ["a", "b"], columns=["x", "y", "z"])
+    assert len(wide.get_xticklabels()) == 3
+
+
+def test_cache_has_an_arrow_for_each_kept_row():
+    ax = plots.draw_cache(["F", "i"], TEXTS[:7], [0, 4, 5])
+    arrows = [a for a in ax.texts if getattr(a, "arrow_patch", None) is not None]
+    assert [round(a.xyann[0] - 2.47) for a in arrows] == [0, 4, 5]  # from here ...
+    assert [round(a.xy[0] - 2.47) for a in arrows] == [0, 1, 2]  # ... to there
+    assert len(ax.patches) == (2 + 7) + (2 + 3)
+
+
+def test_measurements():
+    left, right = plots.draw_sweep({"chain": ([4, 8], [1, 2], [0.9, 1.1]),
+                                    "tree": ([4, 8], [2, 3], [1.2, 1.3])}, "drafts", log2=True)
+    assert (len(left.lines), len(right.lines)) == (2, 3)  # and the line of plain decoding
+    assert [t.get_text() for t in left.get_xticklabels()] == ["4", "8"]
+    ax = plots.draw_acceptance({"chain": [0, 1, 1, 3], "tree": [2, 2]})
+    assert [bar.get_height() for bar in ax.patches] == [0.25, 0.5, 0, 0.25, 0, 0, 1, 0]
+    ax = plots.draw_predicted({"chain": (1.2, 1.1), "tree": (1.5, 1.4)})
+    assert [c.get_offsets().tolist() for c in ax.collections] == [[[1.2, 1.1]], [[1.5, 1.4]]]
+    ax = plots.draw_shares({"chain": {"draft": 1, "verify": 3}, "tree": {"draft": 3, "verify": 1}})
+    assert [bar.get_width() for bar in ax.patches] == [25, 75, 75, 25]
+    ax = plots.draw_bars({"one": {"rule": 0.5, "walk": 1e-17}, "two": {"rule": 0.7, "walk": 0}},
+                         "distance")
+    assert texts(ax) == ["0.50", "0.70", "0", "0"]
+
+
+def test_save(tmp_path):
+    path = plots.save(plots.draw_mask(TREE.mask, TEXTS[:7]), tmp_path / "new" / "mask.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert not plt.get_fignums()
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be written"):
+        plots.save(plots.draw_mask(TREE.mask, TEXTS[:7]), tmp_path / "file" / "mask.png")
