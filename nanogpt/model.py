@@ -1,6 +1,7 @@
 """GPT with a preallocated KV cache: the target of every chapter (and the small draft model).
 
-A decoder-only transformer with rotary positions (RoPE), RMSNorm, squared ReLU and no biases.
+A decoder-only transformer with rotary positions (RoPE), squared ReLU, layer norms without
+parameters and linear layers without biases.
 The contract that speculative decoding leans on:
 
     cache = target.new_cache()
@@ -66,10 +67,15 @@ class KVCache:
         self.length += n
 
 
+def norm(x):
+    """Layer norm over the last axis, without parameters."""
+    return F.layer_norm(x, x.shape[-1:])
+
+
 def rotate(x, cos, sin):
     """RoPE: turn each pair (x[i], x[i + head_dim/2]) by its position's angle.
 
-    x (B, n_head, N, head_dim); cos, sin (N, head_dim), the first half of sin negated.
+    x (..., head_dim); cos, sin broadcast to it, the first half of sin negated.
     """
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
@@ -85,8 +91,8 @@ class Attention(nn.Module):
         """x (B, N, C); blocked (N, M) bool or None hides some of the last M rows."""
         B, N, C = x.shape
         qkv = self.qkv(x).view(B, N, 3, self.n_head, C // self.n_head)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, nh, N, hd)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        qk, v = rotate(qkv[:, :, :2], cos, sin), qkv[:, :, 2]
+        q, k, v = (t.transpose(1, 2) for t in (qk[:, :, 0], qk[:, :, 1], v))  # (B, nh, N, hd)
         if cache is not None:
             k, v = cache.write(layer, k, v)  # (B, nh, past + N, hd)
         # Written out: for a few hundred rows this beats the fused CPU kernel several times over.
@@ -101,15 +107,13 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.norm1 = nn.RMSNorm(config.n_embd, eps=1e-6)
         self.attention = Attention(config)
-        self.norm2 = nn.RMSNorm(config.n_embd, eps=1e-6)
         self.up = nn.Linear(config.n_embd, 4 * config.n_embd, bias=False)
         self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
 
     def forward(self, x, cos, sin, blocked, cache, layer):
-        x = x + self.attention(self.norm1(x), cos, sin, blocked, cache, layer)
-        return x + self.down(F.relu(self.up(self.norm2(x))).square())
+        x = x + self.attention(norm(x), cos, sin, blocked, cache, layer)
+        return x + self.down(F.relu(self.up(norm(x))).square())
 
 
 class GPT(nn.Module):
@@ -124,7 +128,6 @@ class GPT(nn.Module):
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.n_embd)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.norm = nn.RMSNorm(config.n_embd, eps=1e-6)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
 
         head_dim = config.n_embd // config.n_head
@@ -171,9 +174,9 @@ class GPT(nn.Module):
                 raise ValueError(
                     f"{past + N} rows do not fit into the context window of {self.block_size}"
                 )
-            cos, sin = self.cos[past:past + N], self.sin[past:past + N]  # (N, hd)
-        else:
-            cos, sin = self.cos[positions], self.sin[positions]
+            positions = slice(past, past + N)
+        # Shaped to fit queries and keys side by side: (B, N, 2, n_head, head_dim)
+        cos, sin = self.cos[positions][:, None, None], self.sin[positions][:, None, None]
         if cache is not None:
             cache.reserve(N)
         if mask is not None:
@@ -188,4 +191,4 @@ class GPT(nn.Module):
         for layer, block in enumerate(self.blocks):
             x = block(x, cos, sin, blocked, cache, layer)
             hidden.append(x)
-        return self.lm_head(self.norm(x)), hidden
+        return self.lm_head(norm(x)), hidden

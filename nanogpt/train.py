@@ -54,7 +54,7 @@ class Size:
 SIZES = {
     "draft": Size(1, 2, 64, Recipe(steps=600, batch_size=16)),  # the small GPT that drafts
     "small": Size(4, 4, 128, Recipe(steps=1200, batch_size=8)),  # lessons and tests
-    "baby": Size(6, 6, 384, Recipe(steps=600, batch_size=16)),  # nanoGPT's own: tables with times
+    "baby": Size(6, 6, 384, Recipe(steps=400, batch_size=8)),  # nanoGPT's own: tables with times
 }
 
 
@@ -116,7 +116,10 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     optimizer, first = Optimizer(model, recipe), 0
     saved = load_checkpoint(path, config, device)
     if saved is not None:
-        model.load_state_dict(saved["model"])
+        try:
+            model.load_state_dict(saved["model"])
+        except RuntimeError:
+            raise ValueError(f"checkpoint {path} does not fit this model; delete it") from None
         first = saved["step"]
         if first == recipe.steps:
             return 0.0
