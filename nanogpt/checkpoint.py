@@ -22,6 +22,15 @@ def checkpoint_path(name, config, folder=None):
     return (folder or CHECKPOINTS) / f"{name}-{digest[:12]}.pt"
 
 
+def fingerprint(model):
+    """A hash of a model's weights: the part of a key that says which target a drafter is for."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
 def save_checkpoint(path, config, state):
     """Write {config, **state}: first under another name, then renamed into place.
 

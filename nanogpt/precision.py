@@ -60,14 +60,19 @@ def for_decoding(model, precision="auto"):
     if precision == "auto" and on_cpu and bf16_is_faster(model.device) and can_pack():
         precision = "bfloat16"
     if precision == "bfloat16":
-        for block in model.blocks:
-            for parent in (block, block.attention):
-                for name, child in parent.named_children():
-                    if isinstance(child, nn.Linear):
-                        setattr(parent, name, PackedLinear(child))
+        pack(model)
     return model
+
+
+def pack(model):
+    """Replace every linear layer but the output matrix by a packed one, in place."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Linear) and name != "lm_head":
+                setattr(parent, name, PackedLinear(child))
 
 
 def precision_of(model):
     """'bfloat16' or 'float32': what the model's blocks multiply in."""
-    return "bfloat16" if isinstance(model.blocks[0].up, PackedLinear) else "float32"
+    packed = any(isinstance(module, PackedLinear) for module in model.modules())
+    return "bfloat16" if packed else "float32"
