@@ -2,11 +2,15 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 import torch
 
 from nanogpt.data import TOKENIZERS, load_dataset
 from nanogpt.device import pick_device
+from nanogpt.precision import PRECISIONS
+from nanogpt.sampling import Sampler
+from nanogpt.train import SIZES
 
 
 def parser(description):
@@ -32,6 +36,47 @@ def setup(args):
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     return load_dataset(args.corpus, args.tokenizer), pick_device(args.device)
+
+
+def decoding_flags(p, out):
+    """Add the flags of every script that decodes. out: the default folder of the figures."""
+    p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
+    p.add_argument("--precision", default="auto", choices=PRECISIONS, help="of decoding")
+    p.add_argument("--prompt", default="ROMEO:\n", help="text to continue")
+    p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
+    p.add_argument("--prompts", type=int, default=6, help="held-out prompts behind the table")
+    p.add_argument("--out", type=Path, default=out, help="folder for the figures")
+
+
+def sampler_flags(p, temperature=0.0):
+    """Add --temperature, --top-k and --top-p."""
+    p.add_argument("--temperature", type=float, default=temperature, help="0 is greedy")
+    p.add_argument("--top-k", type=int)
+    p.add_argument("--top-p", type=float, default=1.0)
+
+
+def make_sampler(args):
+    """The Sampler that sampler_flags describe. Raises ValueError for a bad value."""
+    return Sampler(args.temperature, args.top_k, args.top_p)
+
+
+def check_decoding(args, dataset):
+    """Refuse bad decoding flags before anything is trained -> the prompt's tokens.
+
+    Raises ValueError for an empty prompt, an unknown character, a count below 1, or a figure
+    folder that cannot be made.
+    """
+    for name in ("max_new_tokens", "prompts"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
+    prompt = dataset.tokenizer.encode(args.prompt.replace("\\n", "\n"))
+    if not prompt:
+        raise ValueError("the prompt is empty; it must hold at least one token")
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"folder '{args.out}' cannot be made: {error.strerror}") from None
+    return prompt
 
 
 def run(main):

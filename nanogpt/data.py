@@ -177,3 +177,10 @@ def load_dataset(corpus="shakespeare", tokenizer="char"):
         )
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
     return Dataset(corpus, tokenizer, coder, train, val, digest)
+
+
+def held_out_prompts(dataset, count, length=64):
+    """`count` prompts of `length` tokens, spread evenly over the validation text -> lists."""
+    last = max(len(dataset.val) - length - 1, 0)
+    starts = [round(i * last / max(count - 1, 1)) for i in range(count)]
+    return [dataset.val[start:start + length].tolist() for start in starts]

@@ -2,6 +2,10 @@
 
 import sys
 
+import torch
+
+from nanogpt.timing import speedup, summarize
+
 
 def print_table(header, rows):
     """Print rows of cells under a header; the first column to the left, the others to the right."""
@@ -34,3 +38,45 @@ def distinct_share(tokens, n=6):
     """Share of distinct n-grams in a text, 0..1: near 0, the text repeats itself."""
     grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
     return len(set(grams)) / max(len(grams), 1)
+
+
+def texts_agree(generations, baseline):
+    """'6/6' if all texts equal the baseline's, else how many do."""
+    equal = sum(g.tokens == b.tokens for g, b in zip(generations, baseline, strict=True))
+    return f"{equal}/{len(baseline)}"
+
+
+@torch.inference_mode()
+def print_differences(results, baseline, prompts, target):
+    """Where a greedy text leaves the baseline's: the place, and how close the two best logits are.
+
+    A rule that loses nothing can differ only at a near-tie, where the last bits decide.
+    results: {name: list of Generation}, one per prompt.
+    """
+    for name, generations in results.items():
+        for i, (ours, plain) in enumerate(zip(generations, results[baseline], strict=True)):
+            places = [k for k, (a, b) in enumerate(zip(ours.tokens, plain.tokens, strict=False))
+                      if a != b]
+            if not places:
+                continue
+            text = (prompts[i] + plain.tokens[:places[0]])[-target.block_size // 2:]
+            logits, _ = target(torch.tensor([text], device=target.device))
+            best = logits[0, -1].topk(2).values
+            print(f"{name}: prompt {i} differs at token {places[0]}, where the two best logits "
+                  f"are {float(best[0] - best[1]):.4f} apart")
+
+
+def results_table(results, baseline):
+    """Print one line a decoder: what it brings and what it costs.
+
+    results: {name: list of Generation}; baseline: the name that speed-ups refer to.
+    """
+    rows = []
+    for name, generations in results.items():
+        line = summarize(generations)
+        rows.append([
+            name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}",
+            f"{line['tokens_per_second']:.0f}", f"{speedup(generations, results[baseline]):.2f}x",
+            texts_agree(generations, results[baseline]),
+        ])
+    print_table(["method", "drafted", "tau", "tokens/s", "speed-up", "same text"], rows)

@@ -13,7 +13,6 @@ import torch
 
 from nanogpt.device import device_name, synchronize
 from nanogpt.generate import collect
-from nanogpt.report import print_table
 
 
 def median_ms(call, device, repeats=30, warmup=5):
@@ -103,6 +102,7 @@ def speedup(generations, baseline):
 def main(argv=None):
     from nanogpt.cli import parser, setup
     from nanogpt.precision import PRECISIONS, for_decoding, precision_of
+    from nanogpt.report import print_table
     from nanogpt.train import SIZES, get_gpt
 
     p = parser("Print c(N), the time of one target forward for N new rows.")

@@ -151,7 +151,8 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     except KeyboardInterrupt:
         save(step, optimizer=optimizer.state_dict())
         bar.close()
-        raise SystemExit(f"\nstopped at step {step} of {recipe.steps}; the next run goes on there")
+        print(f"\nstopped at step {step} of {recipe.steps}; the next run goes on there")
+        raise SystemExit(130) from None
     model.eval()
     seconds = time.perf_counter() - start
     value = evaluate() if evaluate is not None else None
