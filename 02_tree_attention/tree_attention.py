@@ -11,18 +11,18 @@ chapter 01:
 
 A chain is a tree of width 1, and with it this file reproduces chapter 01 bit for bit.
 
-Sources: Miao et al., "SpecInfer" (2023), tree attention, and multi-step speculative sampling;
-Jeon et al., "Recursive Speculative Decoding" (2024), children without replacement; the article
-"Tree-Based Speculative Decoding", whose accept rule is not lossless and stands below under the
-name `independent_coins`.
+Sources: Miao et al., "SpecInfer" (2023), tree attention and multi-step speculative sampling;
+Jeon et al., "Recursive Speculative Decoding" (2024), children without replacement. The article
+"Tree-Based Speculative Decoding" builds the same tree, but its accept rule is not lossless: it
+stands in cautionary_rule.py.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual
 
+from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual
 from nanogpt.generate import Context, Step, Stopwatch, tokens_on
 from nanogpt.sampling import Sampler
 
@@ -268,33 +268,6 @@ def multi_round(tree, target_probs, dice):
             draft_left = draft_left / draft_left.sum()
         else:
             return path, dice.draw(target_left)
-
-
-def independent_coins(tree, target_probs, dice):
-    """NOT LOSSLESS. The rule of the article, kept as the cautionary tale.
-
-    Every node gets its own coin min(1, target / draft), the longest path of accepted nodes is
-    taken, and its end emits a token of the target; if no child of the root passed, the residual
-    of the last coin speaks. Two steps break the proof of chapter 01: the children are the top
-    tokens, not draws, so draft(x) is not the probability with which x was proposed; and choosing
-    the longest path after the coins have fallen favours tokens that lead to long paths.
-    Arguments and result as `walk`; draft_probs are those of the top-W drafter.
-    """
-    accepted, rejected_at = [True], None
-    for row in range(1, len(tree)):
-        parent, token = int(tree.parents[row]), int(tree.tokens[row])
-        coin = acceptance_probability(target_probs[parent], tree.draft_probs[parent], token)
-        accepted.append(dice.flip(coin))
-        if parent == 0 and not accepted[-1] and rejected_at is None:
-            rejected_at = residual(target_probs[0], tree.draft_probs[0])
-    paths = {0: [0]}
-    for row in range(1, len(tree)):
-        if accepted[row] and int(tree.parents[row]) in paths:
-            paths[row] = paths[int(tree.parents[row])] + [row]
-    best = max(paths.values(), key=len)  # the first of the longest
-    if best == [0] and rejected_at is not None:
-        return best, dice.draw(rejected_at)
-    return best, dice.draw(target_probs[best[-1]])
 
 
 # ---------------------------------------------------------------- the loop

@@ -1,26 +1,28 @@
 """Chapter 02: trees, verified in one forward, lose nothing, exactly."""
 
+import itertools
+
 import pytest
 import torch
-import tree_attention
-from chain_specdec import GPTDraft, speculate_chain
+from cautionary_rule import BREAKS, bias_table, independent_coins, mean_bias
 from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
 from test_chain_specdec import random_gpt
+
+import tree_attention
+from chain_specdec import GPTDraft, speculate_chain
+from nanogpt.generate import collect, plain_decode
+from nanogpt.sampling import Dice, Sampler
 from tree_attention import (
     Tree,
     TreeBigram,
     TreeDrafter,
     TreeGPT,
-    independent_coins,
     multi_round,
     speculate,
     verify,
     walk,
     walk_by_coins,
 )
-
-from nanogpt.generate import collect, plain_decode
-from nanogpt.sampling import Dice, Sampler
 
 PROMPT = [0, 1]
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
@@ -61,7 +63,7 @@ def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=
 @pytest.mark.parametrize("accept", [walk, walk_by_coins, multi_round])
 @pytest.mark.parametrize("branching", [(1,), (2,), (3,), (2, 1), (1, 2), (2, 2)], ids=str)
 def test_output_law_is_the_targets_exactly(accept, branching):
-    for sampler in SAMPLERS:
+    for sampler in SAMPLERS if branching != (2, 2) else SAMPLERS[2:]:
         assert bias(accept, sampler, branching) < 1e-12, sampler
     assert bias(accept, Sampler(1), branching, draft_seed=5) < 1e-12  # drafter = target
     assert bias(accept, Sampler(1), branching, allowed=(2,)) < 1e-12  # draft support of one token
@@ -70,9 +72,9 @@ def test_output_law_is_the_targets_exactly(accept, branching):
 def test_wider_than_the_vocabulary_two_rounds_and_depth_three():
     assert bias(walk, Sampler(1), (9,)) < 1e-12
     assert bias(multi_round, Sampler(1), (9,)) < 1e-12
-    assert bias(multi_round, Sampler(1), (2,), rounds=2, length=3) < 1e-12
-    assert bias(walk, Sampler(1), (2, 1, 2), rounds=2) < 1e-12
-    assert bias(multi_round, Sampler(1), (2, 1, 1), scale=2.0) < 1e-12
+    assert bias(multi_round, Sampler(1, top_p=0.7), (2,), rounds=2, length=3) < 1e-12
+    assert bias(walk, Sampler(1), (2, 1, 2)) < 1e-12
+    assert bias(multi_round, Sampler(1, top_k=2), (2, 1, 1), scale=2.0) < 1e-12
 
 
 @pytest.mark.parametrize("tokens, parents", [
@@ -91,15 +93,25 @@ def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
         assert total_variation(law, target_law(model, sampler, PROMPT, 4)) < 1e-12
 
 
-@pytest.mark.parametrize("case", grid(vocab=(5, 8), draft_seed=(1, 2)), ids=str)
+@pytest.mark.parametrize("case", grid(vocab=(3, 5), draft_seed=(1, 99)), ids=str)
 def test_the_articles_rule_is_biased(case):
     assert bias(independent_coins, Sampler(1), (2,), length=2, **case) > 0.1
-    assert bias(independent_coins, Sampler(1), (2, 2), length=3, vocab=5) > 0.1
+    assert bias(independent_coins, Sampler(1), (2, 2), length=3, **case) > 0.1
 
 
 def test_the_articles_rule_is_biased_even_if_the_drafter_is_the_target():
     """Every coin passes, so the first token is always the argmax."""
     assert bias(independent_coins, Sampler(1), (2,), draft_seed=5, length=2) > 0.1
+
+
+def test_each_break_of_the_rule_shows_alone_and_the_repairs_have_none():
+    law, *breaks = [mean_bias(*case)[-1] for case in BREAKS.values()]
+    assert law < 1e-12  # one drawn child: the rule of chapter 01
+    assert min(breaks) > 0.05
+    assert mean_bias(*list(BREAKS.values())[3])[0] < 1e-12  # only its second token is wrong
+    table = bias_table(vocab=3, seeds=1)
+    assert min(table["independent coins"]) > 0.1
+    assert max(table["walk"] + table["multi-round"]) < 1e-12
 
 
 # ---------------------------------------------------------------- the tree itself
@@ -202,14 +214,14 @@ def test_greedy_text_equals_plain_decoding(seed):
     prompt = [token % 11 for token in prompt]
     greedy = Sampler(0)
     plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 70).tokens
-    for model in (TreeBigram(corpus, 11), TreeGPT(random_gpt(seed + 20)), TreeGPT(target)):
-        for branching in [(), (1,), (3, 2), (20,), (2, 1, 2, 1), (1,) * 12]:
-            for accept in (walk, walk_by_coins, multi_round):
-                dice = Dice(0)
-                drafter = TreeDrafter(
-                    model, branching, greedy, dice if accept is multi_round else None)
-                steps = speculate(target, drafter, prompt, greedy, dice, accept)
-                assert collect(steps, 70).tokens == plain
+    models = TreeBigram(corpus, 11), TreeGPT(random_gpt(seed + 20)), TreeGPT(target)
+    shapes = [(), (1,), (3, 2), (20,), (2, 1, 2, 1), (1,) * 12]
+    rules = [walk, walk_by_coins, multi_round]
+    for i, (model, branching) in enumerate(itertools.product(models, shapes)):
+        accept, dice = rules[(i + i // 6 + seed) % 3], Dice(0)  # every rule meets every shape
+        drafter = TreeDrafter(model, branching, greedy, dice if accept is multi_round else None)
+        steps = speculate(target, drafter, prompt, greedy, dice, accept)
+        assert collect(steps, 70).tokens == plain
 
 
 # ---------------------------------------------------------------- mutants
@@ -285,18 +297,15 @@ def mutated_multi_round(parents_row=False, keep_target=False, unnormalised=False
     return wrong
 
 
-@pytest.mark.parametrize("slip", ["parents_row", "keep_target", "unnormalised"])
-def test_wrong_multi_round_rules_are_caught(monkeypatch, slip):
-    wrong = mutated_multi_round(**{slip: True})
-    monkeypatch.setattr(tree_attention, "multi_round", wrong)
-    model = ToyModel(5, 3)
-
-    def start(dice):
-        drafter = TreeDrafter(ToyDraft(ToyModel(99, 3)), (2, 2), Sampler(1), dice)
-        return speculate(ToyTarget(model), drafter, PROMPT, Sampler(1), dice, wrong)
-
-    law = loop_law(start, model, Sampler(1), PROMPT, 1, 4)
-    assert total_variation(law, target_law(model, Sampler(1), PROMPT, 4)) > 0.005
+@pytest.mark.parametrize("slip, branching", [
+    (None, (2, 1)), ("parents_row", (2, 1)), ("keep_target", (2,)), ("unnormalised", (2,)),
+], ids=str)
+def test_wrong_multi_round_rules_are_caught(slip, branching):
+    """Four pairs of models: without renormalising, many a pair shows no bias at all, since it
+    needs a token that the residual wants more than the remaining draft does."""
+    rule = mutated_multi_round(**({slip: True} if slip else {}))
+    biases = mean_bias(rule, branching, True, len(branching), vocab=3, seeds=4)
+    assert biases[-1] > 0.01 if slip else biases[-1] < 1e-12
 
 
 # ---------------------------------------------------------------- bad input
