@@ -20,6 +20,7 @@ import heapq
 import time
 
 import torch
+
 from tree_attention import Tree
 
 # ---------------------------------------------------------------- the tree

@@ -5,6 +5,11 @@ import itertools
 import pytest
 import torch
 from block_diffusion import BlockConfig, BlockDrafter
+from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from ngram import NGramDraft
+from test_chain_specdec import random_gpt
+from train_drafter import block_mask, drafter_loss
+
 from ddtree import (
     BlockChainDrafter,
     BlockDraft,
@@ -14,14 +19,9 @@ from ddtree import (
     node_masses,
     surrogate,
 )
-from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
-from ngram import NGramDraft
-from test_chain_specdec import random_gpt
-from train_drafter import block_mask, drafter_loss
-from tree_attention import TreeDrafter, speculate
-
 from nanogpt.generate import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
+from tree_attention import TreeDrafter, speculate
 
 
 def random_marginals(seed, length, vocab, ties=False):
