@@ -253,7 +253,7 @@ def draw_sweep(curves, xlabel, axes=None, log2=False):
     curves: {name: (xs, taus, speed-ups)}, lists of equal length; the line at 1 is plain decoding.
     log2: double the budget from tick to tick. -> the two Axes.
     """
-    axes = axes or new_axes(10, 3.8, columns=2)
+    given, axes = axes is not None, axes or new_axes(10, 4.1, columns=2)
     for i, (name, (xs, taus, speedups)) in enumerate(curves.items()):
         for ax, ys in zip(axes, (taus, speedups), strict=True):
             ax.plot(xs, ys, color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
@@ -267,7 +267,12 @@ def draw_sweep(curves, xlabel, axes=None, log2=False):
             ax.set_xscale("log", base=2)
         ax.set_xticks(ticks, [str(x) for x in ticks])
         ax.minorticks_off()
-    axes[0].legend(frameon=False, fontsize=9, labelcolor=INK)
+    look = {"frameon": False, "fontsize": 9, "labelcolor": INK}
+    if given:
+        axes[0].legend(**look)
+    else:  # below both panels, where no curve can run through it
+        axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
+                              ncols=min(len(curves), 4), **look)
     return axes
 
 

@@ -1,0 +1,102 @@
+"""Chain against trees at the same number of draft tokens: the fair comparison.
+
+A verification of N rows costs the same whether the rows stand in a line or branch. So the budget,
+the number of draft tokens, is held equal, and only the shape differs.
+"""
+
+from nanogpt.generate import plain_decode
+from nanogpt.sampling import Dice
+from nanogpt.timing import interpolate, speedup, summarize
+from tree_attention import TreeDrafter, multi_round, speculate, walk
+
+# budget -> shapes; (2, 2, 1, 1) has 2 + 4 + 4 + 4 = 14 draft tokens. The chain stands first.
+SHAPES = {
+    4: [(1,) * 4, (2, 1), (4,)],
+    8: [(1,) * 8, (2, 1, 1, 1), (4, 1)],
+    14: [(1,) * 14, (2, 2, 1, 1), (2, 2, 2)],
+    30: [(1,) * 30, (2, 2, 1, 1, 1, 1, 1, 1), (2, 2, 2, 2), (6, 2, 1)],
+}
+
+
+def draft_tokens(branching):
+    """How many draft tokens a full tree of this shape holds: (2, 2, 1) -> 2 + 4 + 4 = 10."""
+    total, width = 0, 1
+    for children in branching:
+        width *= children
+        total += width
+    return total
+
+
+def shape_name(branching):
+    """(1, 1, 1, 1) -> 'chain 4'; (2, 2, 1, 1) -> 'tree 2-2-1-1'."""
+    if all(children == 1 for children in branching):
+        return f"chain {len(branching)}"
+    return "tree " + "-".join(map(str, branching))
+
+
+def make_decoders(target, draft_model, sampler, accept=walk, shapes=None):
+    """Plain decoding and one decoder a shape, for nanogpt.timing.compare.
+
+    draft_model: TreeBigram or TreeGPT; accept: walk (on the top tokens) or multi_round (on drawn
+    ones); shapes: a list, default all of SHAPES. -> {name: start(prompt, seed)}
+    """
+    def tree_decoder(branching):
+        def start(prompt, seed):
+            dice = Dice(seed)
+            drawn = dice if accept is multi_round else None
+            drafter = TreeDrafter(draft_model, branching, sampler, drawn)
+            return speculate(target, drafter, prompt, sampler, dice, accept)
+
+        return start
+
+    if shapes is None:
+        shapes = [shape for of_budget in SHAPES.values() for shape in of_budget]
+    decoders = {"plain": lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed))}
+    return decoders | {shape_name(shape): tree_decoder(shape) for shape in shapes}
+
+
+def chain_and_best_tree(results, curve):
+    """What the results say for each budget.
+
+    results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
+    -> {budget: {"chain" or "tree": dict}}, the tree being the fastest of its budget, with name,
+    tau, speedup, draft_ms (a step), and ideal, the speed-up tau * c(1) / (c(N) + draft) that only
+    the drafter and the target's forward would leave.
+    """
+    table = {}
+    for budget, shapes in SHAPES.items():
+        lines = []
+        for name in (shape_name(shape) for shape in shapes if shape_name(shape) in results):
+            runs = results[name]
+            line = summarize(runs)
+            draft_ms = line["ms_per_step"] * sum(g.share("draft") for g in runs) / len(runs)
+            verify_ms = interpolate(curve, budget + 1)
+            lines.append({
+                "name": name, "tau": line["tau"], "draft_ms": draft_ms,
+                "speedup": speedup(runs, results["plain"]),
+                "ideal": line["tau"] * curve[1] / (verify_ms + draft_ms),
+            })
+        if lines:
+            table[budget] = {"chain": lines[0],
+                             "tree": max(lines[1:], key=lambda line: line["speedup"])}
+    return table
+
+
+def verdict(table, curve):
+    """The sentences that the numbers support: which shape wins, and why. -> list of str.
+
+    table: of `chain_and_best_tree`; curve: {rows: ms}.
+    """
+    sentences = []
+    for budget, pair in table.items():
+        chain, tree = pair["chain"], pair["tree"]
+        winner, loser = (tree, chain) if tree["speedup"] > chain["speedup"] else (chain, tree)
+        plain_steps = interpolate(curve, budget + 1) / curve[1]
+        sentences.append(
+            f"{budget} drafts, verified for {plain_steps:.2f} plain steps: {winner['name']} wins, "
+            f"{winner['speedup']:.2f}x (ideal {winner['ideal']:.2f}x) against "
+            f"{loser['speedup']:.2f}x of {loser['name']}; tau {winner['tau']:.2f} against "
+            f"{loser['tau']:.2f}, drafting {winner['draft_ms']:.2f} against "
+            f"{loser['draft_ms']:.2f} ms a step."
+        )
+    return sentences
