@@ -115,7 +115,8 @@ class BlockDraft:
     def observe(self, tokens, hidden, rows):
         """Take over the target's features of newly committed tokens: hidden[layer][:, rows]."""
         end = self.length + len(rows)
-        new = {i: hidden[i][:, rows] for i in self.network.config.feature_layers}
+        index = torch.tensor(rows, device=self.cache.device)
+        new = {i: hidden[i].index_select(1, index) for i in self.network.config.feature_layers}
         positions = torch.arange(self.length, end)
         for layer, (k, v) in enumerate(self.network.context(new, positions)):
             self.cache[layer, 0, :, :, self.length:end] = k

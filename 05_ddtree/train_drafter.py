@@ -10,14 +10,18 @@ of 8, 7 for 16): an early miss makes all later positions worthless.
 from dataclasses import asdict
 
 import torch
-from block_diffusion import BlockDrafter
+from tqdm import tqdm
 
+from block_diffusion import BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
-from nanogpt.precision import pack, precision_of
+from nanogpt.precision import for_decoding, pack, precision_of
+from nanogpt.sampling import Sampler
 from nanogpt.train import Recipe, fit, step_generator
 
 RECIPE = Recipe(steps=600, batch_size=8, lr=3e-3, muon_lr=0.02)
 ANCHORS = 24  # blocks per sequence and step
+GREEDY_TEXTS = 256  # texts of the target's own ...
+PROMPT = 48  # ... after prompts of so many tokens
 
 
 def block_mask(anchors, T, rows):
@@ -34,18 +38,31 @@ def block_mask(anchors, T, rows):
     return torch.cat([context, other], -1)[:, None]
 
 
-def drafter_loss(drafter, tokens, anchors, temperature=1.0):
+@torch.inference_mode()
+def greedy_continuations(target, prompts, length):
+    """The target's own greedy texts: prompts (B, P) -> tokens (B, P + length), on the CPU."""
+    tokens, cache = prompts.to(target.device), target.new_cache(len(prompts))
+    pieces = [tokens]
+    for _ in range(length):
+        logits, _ = target(tokens, cache=cache)
+        cache.commit(list(range(tokens.shape[1])))
+        tokens = logits[:, -1:].argmax(-1)  # (B, 1)
+        pieces.append(tokens)
+    return torch.cat(pieces, 1).cpu()
+
+
+def drafter_loss(drafter, tokens, anchors, sampler):
     """Weighted cross-entropy against the target's own distributions, over all anchors.
 
-    tokens (B, T); anchors (B, A), each in 1..T-L-1. At block slot k the label is what the frozen
-    target says after reading the text up to anchor + k - 1: a whole distribution instead of the
-    one token that happened to follow.
+    tokens (B, T); anchors (B, A), each in 1..T-L-1; sampler: the target's decoding rule.
+    At block slot k the label is what the frozen target says after reading the text up to
+    anchor + k - 1: a whole distribution instead of the one token that happened to follow.
     """
     target, length = drafter.target, drafter.config.length
     B, A = anchors.shape
     with torch.no_grad():
         logits, hidden = target(tokens)  # (B, T, V)
-        labels = torch.softmax(logits.float() / temperature, -1)
+        labels = sampler(logits)
     offsets = torch.arange(length + 1, device=tokens.device)
     positions = anchors[:, :, None] + offsets  # (B, A, L + 1)
     contexts = drafter.context(hidden, torch.arange(tokens.shape[1], device=tokens.device))
@@ -62,12 +79,25 @@ def drafter_loss(drafter, tokens, anchors, temperature=1.0):
     return (loss * weight).sum() / (weight.sum() * B * A)
 
 
-def get_drafter(target, dataset, block_config, device, retrain=False, recipe=RECIPE, folder=None):
+def greedy_texts(target, dataset, recipe):
+    """GREEDY_TEXTS continuations of training prompts, (n, block_size)."""
+    generator = step_generator(recipe, recipe.steps)
+    prompts, _ = dataset.batch(dataset.train, GREEDY_TEXTS, PROMPT, generator)
+    fast, length = for_decoding(target), target.block_size - PROMPT
+    return torch.cat([
+        greedy_continuations(fast, part, length)
+        for part in tqdm(prompts.split(64), desc="greedy texts of the target")
+    ])
+
+
+def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=False,
+                recipe=RECIPE, folder=None):
     """A trained BlockDrafter: loaded if it was trained before, else trained now.
 
-    target: a trained GPT in float32; it is frozen.
+    target: a trained GPT in float32; it is frozen. own_texts: every other batch is the target's
+    own greedy text instead of the corpus.
     """
-    config = {"block": asdict(block_config), "recipe": asdict(recipe),
+    config = {"block": asdict(block_config), "recipe": asdict(recipe), "own_texts": own_texts,
               "target": fingerprint(target),
               "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path("block-drafter", config, folder)
@@ -76,13 +106,21 @@ def get_drafter(target, dataset, block_config, device, retrain=False, recipe=REC
     torch.manual_seed(recipe.seed)
     target.requires_grad_(False)
     drafter = BlockDrafter(target, block_config).to(device)
-    length, T = block_config.length, target.block_size
+    length, T, B = block_config.length, target.block_size, recipe.batch_size
+    own = []  # greedy texts, made when training needs them first
 
     def batch_loss(step):
         generator = step_generator(recipe, step)
-        tokens, _ = dataset.batch(dataset.train, recipe.batch_size, T, generator)
-        anchors = torch.randint(1, T - length, (recipe.batch_size, ANCHORS), generator=generator)
-        return drafter_loss(drafter, tokens.to(device), anchors.to(device))
+        if own_texts and step % 2:
+            if not own:
+                own.append(greedy_texts(target, dataset, recipe))
+            first, sampler = PROMPT, Sampler(0.0)
+            tokens = own[0][torch.randint(len(own[0]), (B,), generator=generator)]
+        else:
+            first, sampler = 1, Sampler(1.0)
+            tokens, _ = dataset.batch(dataset.train, B, T, generator)
+        anchors = torch.randint(first, T - length, (B, ANCHORS), generator=generator)
+        return drafter_loss(drafter, tokens.to(device), anchors.to(device), sampler)
 
     fit(drafter, batch_loss, recipe, path, config, "block-diffusion drafter")
     return drafter.eval()

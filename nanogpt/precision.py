@@ -23,16 +23,17 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 class PackedLinear(nn.Module):
     """A bias-free linear layer with bfloat16 weights, packed for the CPU's matrix unit."""
 
-    def __init__(self, linear):
+    def __init__(self, linear, out_dtype=torch.float32):
         super().__init__()
+        self.out_dtype = out_dtype
         self.weight = torch.ops.mkldnn._reorder_linear_weight(
             linear.weight.detach().bfloat16(), None
         )
 
     def forward(self, x):
-        """x (..., C_in) float32 -> (..., C_out) float32."""
+        """x (..., C_in) -> (..., C_out) in out_dtype."""
         y = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.weight, None, "none", [], "")
-        return y.to(x.dtype)
+        return y.to(self.out_dtype)
 
 
 def can_pack():
@@ -65,11 +66,15 @@ def for_decoding(model, precision="auto"):
 
 
 def pack(model):
-    """Replace every linear layer but the output matrix by a packed one, in place."""
+    """Replace every linear layer but the output matrix by a packed one, in place.
+
+    Inside an MLP the activations stay in bfloat16: the next layer would round them anyway.
+    """
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear) and name != "lm_head":
-                setattr(parent, name, PackedLinear(child))
+                dtype = torch.bfloat16 if name == "up" else torch.float32
+                setattr(parent, name, PackedLinear(child, dtype))
 
 
 def precision_of(model):

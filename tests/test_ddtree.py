@@ -4,12 +4,9 @@ import itertools
 
 import pytest
 import torch
-from block_diffusion import BlockConfig, BlockDrafter
-from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
-from ngram import NGramDraft
 from test_chain_specdec import random_gpt
-from train_drafter import block_mask, drafter_loss
 
+from block_diffusion import BlockConfig, BlockDrafter
 from ddtree import (
     BlockChainDrafter,
     BlockDraft,
@@ -19,8 +16,11 @@ from ddtree import (
     node_masses,
     surrogate,
 )
+from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
 from nanogpt.generate import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
+from ngram import NGramDraft
+from train_drafter import block_mask, drafter_loss
 from tree_attention import TreeDrafter, speculate
 
 
@@ -250,7 +250,8 @@ def test_the_loss_asks_for_the_right_tokens():
             return torch.nn.functional.one_hot((roots[..., None] + ahead) % 11, 11) * 50.0
 
     tokens = (torch.arange(30)[None] + torch.tensor([[0], [4]])) % 11
-    assert float(drafter_loss(Guess(), tokens, torch.tensor([[3, 9], [1, 20]]))) < 1e-6
+    anchors = torch.tensor([[3, 9], [1, 20]])
+    assert float(drafter_loss(Guess(), tokens, anchors, Sampler(1))) < 1e-6
 
 
 def test_bad_input():

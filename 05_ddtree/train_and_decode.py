@@ -1,0 +1,231 @@
+"""Train a target and its block-diffusion drafter, decode with DDTree, print what it brings.
+
+    python 05_ddtree/train_and_decode.py            # minutes; the second run takes seconds
+    python 05_ddtree/train_and_decode.py --quick    # a smaller table
+"""
+
+import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+
+from dataclasses import dataclass
+
+import torch
+
+from block_diffusion import BlockConfig
+from chain_specdec import GPTDraft, speculate_chain
+from ddtree import BlockChainDrafter, BlockDraft, BlockTopTreeDrafter, DDTreeDrafter
+from nanogpt import cli, plots
+from nanogpt.data import held_out_prompts
+from nanogpt.device import device_name
+from nanogpt.generate import collect, plain_decode
+from nanogpt.precision import for_decoding, precision_of
+from nanogpt.report import (
+    distinct_share,
+    print_differences,
+    print_table,
+    print_text,
+    results_table,
+)
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.timing import compare, cost_curve, interpolate, median_ms, speedup, summarize
+from nanogpt.train import get_gpt
+from ngram import NGramDraft
+from train_drafter import drafter_for_decoding, get_drafter
+from tree_attention import TreeDrafter, speculate
+
+CHAIN, PLAIN = "block chain, argmax", "plain"
+
+
+@dataclass
+class Models:
+    """Everything that decodes, as decoding copies on one device."""
+
+    target: object
+    block: object  # the block-diffusion network
+    small: object  # the small GPT of chapter 01
+    ngram: NGramDraft
+
+
+def load_models(args, dataset, device):
+    """Train or load the target, the block-diffusion drafter and the rivals."""
+    trained = get_gpt(args.size, dataset, device, args.retrain)
+    layers = trained.config.n_layer
+    features = tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3), layers}))
+    block = get_drafter(
+        trained, dataset, BlockConfig(args.block_size, feature_layers=features), device,
+        args.retrain, args.own_texts)
+    small = get_gpt("draft", dataset, device, args.retrain)
+    target = for_decoding(trained, args.precision)
+    return Models(target, drafter_for_decoding(block, target), for_decoding(small, args.precision),
+                  NGramDraft(dataset.train, dataset.vocab_size))
+
+
+def decoders(models, sampler, budgets):
+    """{name: start(prompt, seed)} for every method of the table."""
+    def tree(make):
+        return lambda prompt, seed: speculate(
+            models.target, make(seed), prompt, sampler, Dice(seed))
+
+    def chain(draft, k):
+        return lambda prompt, seed: speculate_chain(
+            models.target, draft(), prompt, k, sampler, Dice(seed))
+
+    methods = {PLAIN: lambda p, seed: plain_decode(models.target, p, sampler, Dice(seed))}
+    methods["small GPT chain, K=4"] = chain(lambda: GPTDraft(models.small), 4)
+    methods["6-gram chain, K=4"] = chain(lambda: models.ngram, 4)
+    methods["6-gram top-W tree, 3x2x1"] = tree(lambda seed: TreeDrafter(models.ngram, (3, 2, 1)))
+    methods[CHAIN] = tree(lambda seed: BlockChainDrafter(models.block))
+    if sampler.temperature > 0:
+        methods["block chain, sampled"] = tree(
+            lambda seed: BlockChainDrafter(models.block, sampler, Dice(seed + 1)))
+    methods["block top-W tree, 2x2x2"] = tree(
+        lambda seed: BlockTopTreeDrafter(models.block, (2, 2, 2)))
+    for budget in budgets:
+        methods[f"DDTree, B={budget}"] = tree(
+            lambda seed, budget=budget: DDTreeDrafter(models.block, budget))
+    return methods
+
+
+def build_seconds(models, budget, marginals):
+    """Median milliseconds of building one tree of this budget from real marginals."""
+    from ddtree import best_first_tree
+
+    return median_ms(lambda: best_first_tree(0, marginals, budget), torch.device("cpu"))
+
+
+def drafter_cost(models, prompt, budgets):
+    """-> draft_ms, one pass and its context update; {budget: build ms}; measured alone."""
+    draft, device = BlockDraft(models.block), models.target.device
+    with torch.inference_mode():
+        _, hidden = models.target(torch.tensor([prompt], device=device))
+    rows = list(range(len(prompt)))
+
+    def one_pass():
+        draft.length = len(prompt) - 3
+        draft.observe(prompt[-3:], hidden, rows[-3:])
+        return draft.marginals(prompt[-1], 99)
+
+    draft.observe(prompt, hidden, rows)
+    marginals = one_pass()
+    return median_ms(one_pass, device), {b: build_seconds(models, b, marginals) for b in budgets}
+
+
+def time_table(results, curve, draft_ms, build_ms):
+    """Where a step's time goes, and how far the measured speed-up is from the ideal one."""
+    rows = []
+    for name, generations in results.items():
+        if not name.startswith(("DDTree", "block")):
+            continue
+        line, n = summarize(generations), len(generations)
+        shares = {verb: sum(g.share(verb) for g in generations) / n
+                  for verb in ("draft", "verify", "accept", "commit")}
+        build = build_ms.get(name, 0.0) / line["ms_per_step"]
+        verify_ms = interpolate(curve, 1 + line["drafted"])
+        ideal = line["tau"] * curve[1] / (verify_ms + draft_ms)
+        measured = speedup(generations, results[PLAIN])
+        rows.append([
+            name, f"{line['ms_per_step']:.2f}", f"{shares['draft'] - build:.0%}", f"{build:.0%}",
+            *(f"{shares[verb]:.0%}" for verb in ("verify", "accept", "commit")),
+            f"{ideal:.2f}x", f"{measured:.2f}x", f"{measured / ideal:.2f}",
+        ])
+    print_table(["method", "ms/step", "draft", "build", "verify", "accept", "commit", "ideal",
+                 "measured", "ratio"], rows)
+
+
+def save_figures(args, all_results, models, dataset, prompt, budgets):
+    """Budget against tau and speed-up, the acceptance histogram, one real tree with its walk."""
+    curves = {}
+    for temperature, results in all_results.items():
+        names = [f"DDTree, B={b}" for b in budgets]
+        curves[f"DDTree, T={temperature:g}"] = (
+            budgets, [summarize(results[n])["tau"] for n in names],
+            [speedup(results[n], results[PLAIN]) for n in names])
+        curves[f"block chain, T={temperature:g}"] = (
+            [args.block_size], [summarize(results[CHAIN])["tau"]],
+            [speedup(results[CHAIN], results[PLAIN])])
+    plots.save(plots.draw_sweep(curves, "draft tokens verified per round (budget B)", log2=True)[0],
+               args.out / "budget.png")
+    first = next(iter(all_results.values()))
+    best = max(budgets, key=lambda b: speedup(first[f"DDTree, B={b}"], first[PLAIN]))
+    lengths = {name: [n for g in first[name] for n in g.accepted]
+               for name in (CHAIN, f"DDTree, B={best}")}
+    plots.save(plots.draw_acceptance(lengths), args.out / "acceptance.png")
+    steps = collect(speculate(models.target, DDTreeDrafter(models.block, 16), prompt, Sampler(0),
+                              Dice(0)), 40).steps
+    tree, path, target_probs = max(steps, key=lambda step: len(step.tokens)).detail
+    next_token = int(target_probs[path[-1]].argmax())
+    plots.save(plots.draw_tree(tree, lambda t: dataset.tokenizer.decode([t]), path, target_probs,
+                               next_token=next_token), args.out / "tree.png")
+    print(f"\nfigures: {args.out}")
+    return best
+
+
+def conclude(results, budgets, temperature):
+    """The table in a sentence or two."""
+    def of(name):
+        return summarize(results[name])["tau"], speedup(results[name], results[PLAIN])
+
+    best = max(budgets, key=lambda b: of(f"DDTree, B={b}")[1])
+    (tau, fast), (chain_tau, chain_fast) = of(f"DDTree, B={best}"), of(CHAIN)
+    print(f"T={temperature:g}: DDTree with B={best} emits {tau:.2f} tokens a forward and runs at "
+          f"{fast:.2f}x plain decoding; its own chain {chain_tau:.2f} and {chain_fast:.2f}x, so "
+          f"the tree brings {tau / chain_tau:.2f} times the tokens and {fast / chain_fast:.2f} "
+          "times the speed.")
+    rival = max((n for n in results if "6-gram" in n or "GPT" in n), key=lambda n: of(n)[1])
+    if of(rival)[1] > fast:
+        print(f"  On this text {rival} is faster still: {of(rival)[1]:.2f}x. A table of characters "
+              "costs nothing to ask; the better the text, the less it helps.")
+
+
+def main(argv=None):
+    p = cli.parser(__doc__.splitlines()[0])
+    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    p.add_argument("--block-size", type=int, default=8, help="L, masked positions of a block")
+    p.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32, 64])
+    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    p.add_argument("--own-texts", action="store_true",
+                   help="train the drafter on the target's own greedy texts as well")
+    p.add_argument("--quick", action="store_true", help="small target, short table: a first look")
+    args = p.parse_args(argv)
+    if args.quick:
+        args.size, args.prompts = "small", 3
+    samplers = [Sampler(t) for t in args.temperatures]
+    if min(args.budgets) < 1 or args.block_size < 1:
+        raise ValueError(f"budgets are {args.budgets} and block-size is {args.block_size}; "
+                         "each must be at least 1")
+    dataset, device = cli.setup(args)
+    prompt = cli.check_decoding(args, dataset)
+    models = load_models(args, dataset, device)
+
+    print_text(f"\n{args.prompt}")
+    collect(speculate(models.target, DDTreeDrafter(models.block, 16), prompt, samplers[-1],
+                      Dice(args.seed)), args.max_new_tokens,
+            on_tokens=lambda tokens: print_text(dataset.tokenizer.decode(tokens)))
+
+    curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64, 128])
+    draft_ms, build_ms = drafter_cost(models, held_out_prompts(dataset, 1)[0], args.budgets)
+    build_ms = {f"DDTree, B={b}": ms for b, ms in build_ms.items()}
+    prompts, all_results = held_out_prompts(dataset, args.prompts), {}
+    print(f"\n\n{args.size} target, decoding in {precision_of(models.target)} on "
+          f"{device_name(device)}; {args.prompts} held-out prompts of 64 tokens, "
+          f"{args.max_new_tokens} new tokens each; tau counts the bonus token")
+    print("c(N), ms: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items())
+          + f"; one drafter pass {draft_ms:.2f}")
+    for sampler in samplers:
+        results = compare(decoders(models, sampler, args.budgets), prompts, args.max_new_tokens)
+        all_results[sampler.temperature] = results
+        print(f"\ntemperature {sampler.temperature:g}")
+        results_table(results, PLAIN)
+        print()
+        time_table(results, curve, draft_ms, build_ms)
+        if sampler.temperature == 0:
+            print_differences(results, PLAIN, prompts, models.target)
+            share = sum(distinct_share(g.tokens) for g in results[PLAIN]) / len(prompts)
+            print(f"share of distinct 6-grams in the greedy texts: {share:.2f}")
+    print()
+    for temperature, results in all_results.items():
+        conclude(results, args.budgets, temperature)
+    save_figures(args, all_results, models, dataset, prompt, args.budgets)
+
+
+if __name__ == "__main__":
+    cli.run(main)
