@@ -4,6 +4,7 @@ import sys
 
 import torch
 
+from nanogpt.generate import Context
 from nanogpt.timing import speedup, summarize
 
 
@@ -59,17 +60,17 @@ def print_differences(results, baseline, prompts, target):
                       if a != b]
             if not places:
                 continue
-            text = (prompts[i] + plain.tokens[:places[0]])[-target.block_size // 2:]
-            logits, _ = target(torch.tensor([text], device=target.device))
-            best = logits[0, -1].topk(2).values
+            text = prompts[i] + plain.tokens[:places[0]]
+            best = Context(target, text).prefill()[1].topk(2).values
             print(f"{name}: prompt {i} differs at token {places[0]}, where the two best logits "
                   f"are {float(best[0] - best[1]):.4f} apart")
 
 
-def results_table(results, baseline):
+def results_table(results, baseline, greedy=True):
     """Print one line a decoder: what it brings and what it costs.
 
     results: {name: list of Generation}; baseline: the name that speed-ups refer to.
+    greedy: add how many texts equal the baseline's (random texts need not).
     """
     rows = []
     for name, generations in results.items():
@@ -77,6 +78,7 @@ def results_table(results, baseline):
         rows.append([
             name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}",
             f"{line['tokens_per_second']:.0f}", f"{speedup(generations, results[baseline]):.2f}x",
-            texts_agree(generations, results[baseline]),
+            *([texts_agree(generations, results[baseline])] if greedy else []),
         ])
-    print_table(["method", "drafted", "tau", "tokens/s", "speed-up", "same text"], rows)
+    header = ["method", "drafted", "tau", "tokens/s", "speed-up"]
+    print_table(header + (["same text"] if greedy else []), rows)
