@@ -4,7 +4,10 @@ A verification of N rows costs the same whether the rows stand in a line or bran
 the number of draft tokens, is held equal, and only the shape differs.
 """
 
+import statistics
+
 from nanogpt.generate import plain_decode
+from nanogpt.report import print_table
 from nanogpt.sampling import Dice
 from nanogpt.timing import interpolate, speedup, summarize
 from tree_attention import TreeDrafter, multi_round, speculate, walk
@@ -68,13 +71,13 @@ def chain_and_best_tree(results, curve):
         lines = []
         for name in (shape_name(shape) for shape in shapes if shape_name(shape) in results):
             runs = results[name]
-            line = summarize(runs)
-            draft_ms = line["ms_per_step"] * sum(g.share("draft") for g in runs) / len(runs)
+            tau = summarize(runs)["tau"]
+            draft_ms = 1e3 * statistics.median(s.seconds["draft"] for g in runs for s in g.steps)
             verify_ms = interpolate(curve, budget + 1)
             lines.append({
-                "name": name, "tau": line["tau"], "draft_ms": draft_ms,
+                "name": name, "tau": tau, "draft_ms": draft_ms,
                 "speedup": speedup(runs, results["plain"]),
-                "ideal": line["tau"] * curve[1] / (verify_ms + draft_ms),
+                "ideal": tau * curve[1] / (verify_ms + draft_ms),
             })
         if lines:
             table[budget] = {"chain": lines[0],
@@ -82,21 +85,18 @@ def chain_and_best_tree(results, curve):
     return table
 
 
-def verdict(table, curve):
-    """The sentences that the numbers support: which shape wins, and why. -> list of str.
+def print_verdict(table, curve):
+    """Chain and best tree side by side for each budget; the faster of the two is marked.
 
-    table: of `chain_and_best_tree`; curve: {rows: ms}.
+    table: of `chain_and_best_tree`; curve: {rows: ms}, the measured c(N).
     """
-    sentences = []
+    rows = []
     for budget, pair in table.items():
-        chain, tree = pair["chain"], pair["tree"]
-        winner, loser = (tree, chain) if tree["speedup"] > chain["speedup"] else (chain, tree)
-        plain_steps = interpolate(curve, budget + 1) / curve[1]
-        sentences.append(
-            f"{budget} drafts, verified for {plain_steps:.2f} plain steps: {winner['name']} wins, "
-            f"{winner['speedup']:.2f}x (ideal {winner['ideal']:.2f}x) against "
-            f"{loser['speedup']:.2f}x of {loser['name']}; tau {winner['tau']:.2f} against "
-            f"{loser['tau']:.2f}, drafting {winner['draft_ms']:.2f} against "
-            f"{loser['draft_ms']:.2f} ms a step."
-        )
-    return sentences
+        fastest = max(line["speedup"] for line in pair.values())
+        for line in pair.values():
+            rows.append([
+                line["name"], f"{interpolate(curve, budget + 1) / curve[1]:.2f}",
+                f"{line['draft_ms']:.2f}", f"{line['tau']:.2f}", f"{line['ideal']:.2f}x",
+                f"{line['speedup']:.2f}x" + (" <" if line["speedup"] == fastest else "  "),
+            ])
+    print_table(["shape", "c(N)/c(1)", "draft ms", "tau", "ideal", "speed-up  "], rows)

@@ -8,7 +8,7 @@ saves its pictures.
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
 import torch
-from equal_budget import chain_and_best_tree, make_decoders, verdict
+from equal_budget import chain_and_best_tree, make_decoders, print_verdict
 
 from cautionary_rule import BREAKS, bias_table, mean_bias
 from nanogpt import plots
@@ -91,11 +91,12 @@ def compare_shapes(target, models, prompts, args, curve):
                       f"{'drawn children' if rule is multi_round else 'the top tokens'}\n")
                 decoders = make_decoders(target, model, sampler, rule)
                 results = compare(decoders, prompts, args.max_new_tokens)
-                results_table(results, "plain")
+                results_table(results, "plain", greedy=rule is walk)
                 if temperature == 0:
                     print_differences(results, "plain", prompts, target)
                 table = chain_and_best_tree(results, curve)
-                print("\n" + "\n".join(verdict(table, curve)))
+                print()
+                print_verdict(table, curve)
                 if rule is walk:
                     for kind in ("chain", "tree"):
                         name = f"{drafter}, {'best tree' if kind == 'tree' else kind}"
@@ -137,11 +138,12 @@ def main(argv=None):
           "of N rows, milliseconds: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()))
     prompts = held_out_prompts(dataset, args.prompts)
     compare_shapes(target, models, prompts, args, curve)
-    print(f"\nFor the same budget both shapes verify equally many rows. So the tree wins where its "
-          "second guesses raise tau, and because its fewer levels ask the drafter fewer times; the "
-          "chain wins where the first guess is so often right that depth is worth more than width. "
-          f"And {max(curve)} rows cost {curve[max(curve)] / curve[1]:.2f} plain steps here: beyond "
-          "the budget where tau stops growing faster than that curve, either shape loses.")
+    rows = max(curve)
+    print(f"\nAt equal budget both shapes verify equally many rows. A tree asks its drafter once a "
+          "level, a chain once a token, so the tree drafts for less; it wins wherever its second "
+          "guesses also keep tau up. A chain wins where the first guess is kept so often that depth "
+          f"is worth more than width. And {rows} rows cost {curve[rows] / curve[1]:.2f} plain steps "
+          "here: once tau grows more slowly than that curve, a larger budget loses in any shape.")
     print(f"\npictures: {args.out}")
 
 
