@@ -1,0 +1,132 @@
+"""Rules that judge whole paths directly, without a single-step rule: BV, GBV, TRV.
+
+    BV    block verification: one chain, the optimum there; equal to LV of SpS
+    GBV   greedy multi-path block verification: picks one of several chains, then BV
+    TRV   traversal verification: recursive rejection from the leaves up, on any tree
+
+Sources: BV: Sun et al. 2025 (2403.10444). GBV: Thomas & Pal 2026 (2602.16961). TRV: Weng et al.
+2025 (2505.12398), for children drawn with replacement. Their p is the draft and q the target.
+"""
+
+import numpy as np
+from single_step_rules import TINY
+from tree_rule import TreeRule
+
+
+def block_verify(tokens, draft_probs, target_probs):
+    """BV on B chains of depth H: tokens (B, H+1), probs (B, H+1, V), the root first.
+
+    w_i is the joint acceptance of the first i tokens; h_i the probability to stop at i if nothing
+    deeper passed. -> ends (B, H+1), residual (B, H+1, V).
+    """
+    B, length = tokens.shape
+    every, weight = np.arange(B), np.ones((B, length))
+    for i in range(1, length):
+        token = tokens[:, i]
+        ratio = target_probs[every, i - 1, token] / draft_probs[every, i - 1, token]
+        weight[:, i] = np.minimum(1, weight[:, i - 1] * ratio)
+    residual = weight[:, :, None] * target_probs
+    residual[:, :-1] = np.maximum(residual[:, :-1] - draft_probs[:, :-1], 0)
+    owed = residual.sum(-1)  # (B, H+1)
+    h = owed / np.maximum(owed + 1 - weight, TINY)
+    h[:, -1], h[:, 0] = weight[:, -1], 1
+    # The LAST index that passes its coin, not the first that fails.
+    missed = np.cumprod(1 - h[:, :0:-1], axis=1)[:, ::-1]  # (B, H): all of i.. missed
+    return h * np.concatenate([missed, np.ones((B, 1))], axis=1), residual
+
+
+def on_paths(paths, ends, residual, N):
+    """What BV says on one path (B, H+1) of each tree -> the same for all N nodes."""
+    every = np.arange(len(paths))[:, None]
+    all_ends, all_residual = np.zeros((len(paths), N)), np.zeros((len(paths), N, residual.shape[2]))
+    all_ends[every, paths], all_residual[every, paths] = ends, residual
+    return all_ends, all_residual
+
+
+class BlockVerification(TreeRule):
+    """BV. Raises ValueError if the tree is not a chain."""
+
+    def judge(self, shape, tokens, draft_probs, target_probs):
+        if any(len(children) > 1 for children in shape.children):
+            raise ValueError("BV judges chains; a node of this tree has several children")
+        return block_verify(tokens, draft_probs, target_probs)
+
+
+class GreedyBlockVerification(TreeRule):
+    """GBV: of K chains below the root, take the best, and judge it as a draw of the best of K.
+
+    At each node tokens are ranked by target / draft; the best chain is the largest in
+    lexicographic order. The maximum of K independent draws has a law of its own, in closed form
+    from the cumulative draft distribution, and BV judges the chain against that law.
+    Raises ValueError if a node other than the root has several children.
+    """
+
+    def judge(self, shape, tokens, draft_probs, target_probs):
+        if any(len(children) > 1 for children in shape.children[1:]):
+            raise ValueError("GBV judges chains that part at the root; this tree parts below it")
+        leaves = shape.layers[-1].rows
+        chains = np.array([shape.path(leaf) for leaf in leaves])  # (K, H+1)
+        if len(chains) != max(len(shape.children[0]), 1):
+            raise ValueError("GBV judges chains of one length; those of this tree differ")
+        paths, skewed = self.best(chains, tokens, draft_probs, target_probs)
+        every = np.arange(len(tokens))[:, None]
+        ends, residual = block_verify(tokens[every, paths], skewed, target_probs[every, paths])
+        return on_paths(paths, ends, residual, tokens.shape[1])
+
+    @staticmethod
+    def best(chains, tokens, draft_probs, target_probs):
+        """-> the best chain's rows (B, H+1), and its law given its prefix (B, H+1, V)."""
+        (K, length), every = chains.shape, np.arange(len(tokens))
+        leading = np.ones((len(tokens), K), bool)  # chains that equal the best one so far
+        below, joint = np.zeros((2, len(tokens), 1))  # P[one chain < the prefix], P[= the prefix]
+        joint += 1
+        skewed = np.zeros((len(tokens), length, draft_probs.shape[-1]))
+        for t in range(length - 1):
+            row = chains[leading.argmax(1), t]
+            draft, target = draft_probs[every, row], target_probs[every, row]  # (B, V)
+            # subtle: ties by token id. The order must be strict, and the same for rank and cdf.
+            order = np.argsort(target / np.maximum(draft, TINY), axis=-1, kind="stable")
+            rank = np.argsort(order, axis=-1)
+            cdf = draft[every[:, None], order].cumsum(-1)[every[:, None], rank]
+            low = below + joint * (cdf - draft)
+            high = low + joint * draft
+            # high^K - low^K without its cancellation: draft times a sum of powers.
+            law = draft * sum(high ** i * low ** (K - 1 - i) for i in range(K))
+            skewed[:, t] = law / np.maximum(law.sum(-1, keepdims=True), TINY)
+            drawn = tokens[:, chains[:, t + 1]]  # (B, K)
+            ranks = np.where(leading, rank[every[:, None], drawn], -1)
+            leading = ranks == ranks.max(1, keepdims=True)
+            token = drawn[every, leading.argmax(1)]
+            below, joint = low[every, token][:, None], joint * draft[every, token][:, None]
+        return chains[leading.argmax(1)], skewed
+
+
+class TraversalVerification(TreeRule):
+    """TRV: visit the tree from its leaves up, and accept the first node that passes.
+
+    A node's weight w is its acceptance if all of its subtree is rejected; a rejected child turns
+    the node's target into the residual, as in recursive rejection sampling.
+    """
+
+    def judge(self, shape, tokens, draft_probs, target_probs):
+        every = np.arange(len(tokens))
+        ends, residual = np.zeros(tokens.shape), np.zeros(target_probs.shape)
+        alive = np.ones(len(tokens))  # P[nothing visited so far was accepted]
+
+        def visit(node, weight):
+            nonlocal alive
+            left, draft = target_probs[:, node], draft_probs[:, node]  # (B, V)
+            for child in shape.children[node]:
+                token = tokens[:, child]
+                ratio = left[every, token] / draft[every, token]
+                visit(child, np.minimum(1, weight * ratio))
+                left = np.maximum(weight[:, None] * left - draft, 0)
+                owed = left.sum(-1)
+                left = left / np.maximum(owed, TINY)[:, None]
+                weight = owed / np.maximum(owed + 1 - weight, TINY)
+            weight = weight if node else np.ones(len(tokens))
+            ends[:, node], residual[:, node] = alive * weight, left
+            alive = alive * (1 - weight)
+
+        visit(0, np.ones(len(tokens)))
+        return ends, residual

@@ -1,0 +1,163 @@
+"""Global resolution (GR): the single-step rule that accepts the most, and a cheap capped form.
+
+For k children drawn with replacement, the largest flow has a known value (Hu et al. 2025), the
+smallest cut of the network: cut a set A of tokens off at the tuples, and the rest at the target,
+
+    optimum = min over A of  P[some child is in A] + target(not in A)
+            = min over A of  1 - (1 - draft(A))^k + target(not in A),
+
+and the best A is a prefix of the tokens in descending order of target / draft. A flow that
+reaches it needs one weight per token (Thomas & Pal 2026): of a tuple's different tokens T, token
+i is chosen with probability w_i / (1 + sum of w over T), where the 1 stands for "none". The best
+weights solve a convex problem: each token is filled exactly, or its weight is as large as allowed,
+
+    minimise over w   sum over T of P(T) log(1 + w(T))  -  sum over i of target_i log w_i .
+
+Its gradient in log w_i is (flow of i) - target_i.
+
+By hand, draft (.5, .5), target (.9, .1), k = 2, the tuples {1}, {1,2}, {2} with P = .25, .5, .25:
+token 1 can never be filled, so w_1 grows without bound and it takes every tuple that holds it,
+.75; token 2 gets the tuple {2} alone, .25 w_2 / (1 + w_2) = .1, so w_2 = 2/3. Total .85.
+
+subtle: weights that are not quite there would overfill a token. Both classes therefore end with a
+repair, keep_i = min(1, target_i / flow_i): lossless after any number of iterations, 0 included.
+"""
+
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from math import factorial, prod
+
+import numpy as np
+from single_step_rules import TINY, pick
+
+LARGEST_WEIGHT = 1e100  # stands for infinity: next to it, any other weight vanishes
+LARGEST_TABLE = 20_000_000  # entries of the table of tuples
+
+
+def smallest_cut(draft_probs, target_mass, k):
+    """(n, V), (n, V) -> the value of the largest flow (n,); the cut set A (n, V) bool. O(V log V).
+
+    No rule can accept more than this value.
+    """
+    usable = np.where(draft_probs > 0, target_mass, 0)  # the rest never flows
+    order = np.argsort(-usable / np.maximum(draft_probs, TINY), axis=-1)
+    rows = np.arange(len(order))[:, None]
+    draft, target = draft_probs[rows, order].cumsum(-1), usable[rows, order].cumsum(-1)
+    hit = 1 - (1 - np.minimum(draft, 1)) ** k
+    cuts = np.concatenate([target[:, -1:], hit + target[:, -1:] - target], axis=1)  # |A| = 0, 1, ..
+    in_cut = np.zeros(draft_probs.shape, bool)
+    in_cut[rows, order] = np.arange(draft_probs.shape[1]) < cuts.argmin(1)[:, None]
+    return cuts.min(1), in_cut
+
+
+@lru_cache(maxsize=64)
+def tuples(V, k):
+    """What k draws from V tokens can give, without their order; S = (V + k - 1 choose k) rows.
+
+    -> tokens (S, k); member (S, V), 1 where the token occurs; orders (S,), how many sequences of
+    draws give it. Raises ValueError if the table would not fit.
+    """
+    size = prod(range(V, V + k)) // factorial(k)
+    if size * V > LARGEST_TABLE:
+        raise ValueError(
+            f"GR would list {size} tuples of {k} out of {V} tokens; at most {LARGEST_TABLE // V} "
+            "fit, so truncate the draft distribution (top_k=20, say)"
+        )
+    tokens = np.array(list(combinations_with_replacement(range(V), k)))
+    counts = (tokens[:, :, None] == np.arange(V)).sum(1)  # (S, V)
+    factorials = np.array([factorial(j) for j in range(k + 1)])
+    return tokens, (counts > 0).astype(float), factorial(k) / factorials[counts].prod(1)
+
+
+def odds(part, whole):
+    """part / (whole - part), never 0 / 0."""
+    return np.maximum(part, TINY) / np.maximum(whole - part, 1e-18)
+
+
+class CappedGR:
+    """A few cheap iterations towards GR's weights, then the repair.
+
+    The tokens of the cut set A cannot all be filled: they start with an infinite weight, which
+    means that a tuple goes to A first. Then, `iterations` times, each weight is multiplied by
+    (odds that its token should have) / (odds that it has). With one tuple that would be exact.
+    """
+
+    iterations = 8
+
+    def __init__(self, draft_probs, target_mass, k):
+        self.draft, self.k = draft_probs, k
+        self.target = np.where(draft_probs > 0, target_mass, 0)
+        self.value, in_cut = smallest_cut(draft_probs, target_mass, k)  # what GR aims at
+        in_cut |= self.value[:, None] > 1 - 1e-12  # nothing is rejected, "none" has no weight
+        tokens, self.member, orders = tuples(draft_probs.shape[1], k)
+        self.mass = orders * draft_probs[:, tokens].prod(-1)  # (n, S): P[the k draws are this]
+        if k == 1:  # let the child be chosen, whatever it is: the repair makes it SpS
+            in_cut[:] = True
+        weight = np.where(in_cut, LARGEST_WEIGHT, 1.0)
+        weight = self.solve(weight, in_cut) if k > 1 else weight
+        flow = self.flow(weight)
+        self.out = np.minimum(flow, target_mass)
+        self.weight, self.keep = weight, self.out / np.maximum(flow, TINY)
+
+    def flow(self, weight):
+        """(n, V): what each token would take with these weights, before the repair."""
+        return weight * ((self.mass / (1 + weight @ self.member.T)) @ self.member)
+
+    def solve(self, weight, in_cut):
+        untouched = 1 - (self.draft * in_cut).sum(-1, keepdims=True)  # one draw misses A
+        rest = np.maximum(untouched, 0) ** self.k  # P[all k draws miss A]
+        # The most that a token can take: it must be drawn, and outside A no token of A with it.
+        drawn = 1 - (1 - self.draft) ** self.k
+        alone = rest - np.maximum(untouched - self.draft, 0) ** self.k
+        most, target = np.where(in_cut, drawn, alone), self.target
+        target_rest = (target * ~in_cut).sum(-1, keepdims=True)
+        for _ in range(self.iterations):
+            flow = self.flow(weight)
+            flow_rest = (flow * ~in_cut).sum(-1, keepdims=True)
+            weight = weight * odds(target, most) / odds(flow, most)
+            # "None" is a choice like the others; its weight must stay 1, so all others move.
+            none = odds(target_rest, rest) / odds(flow_rest, rest)
+            weight = np.minimum(np.where(in_cut, weight, weight * none), LARGEST_WEIGHT)
+        return weight
+
+    def accept(self, tokens):
+        """subtle: equal children share their token's probability, and its weight counts once."""
+        copies = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)  # (n, k)
+        share = pick(self.weight, tokens) / copies
+        return pick(self.keep, tokens) * share / (1 + share.sum(-1, keepdims=True))
+
+
+class GR(CappedGR):
+    """The optimum: damped Newton steps on the convex problem, until the smallest cut is reached."""
+
+    tolerance, most_steps = 1e-13, 60
+
+    def solve(self, weight, in_cut):
+        weight = super().solve(weight, in_cut)
+        todo = np.arange(len(weight))  # the problems that are not yet solved
+        for _ in range(self.most_steps):
+            chosen, total = weight[todo], 1 + weight[todo] @ self.member.T
+            share = self.mass[todo] / total  # (n, S)
+            flow = chosen * (share @ self.member)
+            gap = self.value[todo] - np.minimum(flow, self.target[todo]).sum(-1)
+            far = gap > self.tolerance
+            if not far.any():
+                break
+            todo = todo[far]
+            weight[todo] = self.step(chosen[far], flow[far], share[far] / total[far],
+                                     self.target[todo])
+        return weight
+
+    def step(self, weight, flow, curvature, target):
+        """One Newton step in log weight, for the tokens that are not at the largest weight."""
+        slope = target - flow
+        free = (weight > 0) & ((weight < LARGEST_WEIGHT) | (slope < 0))
+        # Second derivatives: flow on the diagonal, minus sum over T of P(T) w_i w_j / (1 + w(T))^2.
+        pairs = self.member.T @ (curvature[:, :, None] * self.member)  # (n, V, V)
+        hessian = -pairs * (weight * free)[:, :, None] * (weight * free)[:, None, :]
+        diagonal = np.arange(weight.shape[1])
+        hessian[:, diagonal, diagonal] += np.where(free, flow + 1e-14, 1)
+        step = np.linalg.solve(hessian, (slope * free)[:, :, None])[:, :, 0]
+        # Damping that makes every step go down: log(1 + r) / r with r the range of the step.
+        r = np.maximum(step.max(-1), 0) - np.minimum(step.min(-1), 0) + 1e-9
+        return np.minimum(weight * np.exp(step * (np.log1p(r) / r)[:, None]), LARGEST_WEIGHT)

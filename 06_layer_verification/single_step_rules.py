@@ -1,0 +1,191 @@
+"""Single-step rules: k candidates for one token, of which at most one may be accepted.
+
+A node of the draft tree has k children X = (X_1 .. X_k), drawn independently from the node's draft
+distribution. A rule says with which probability each of them is accepted. Read it as a flow:
+
+    source --draft(X)--> tuple X --> each token z in X --target(z)--> sink
+
+The tuple X has as much to send as its probability; token z can take as much as the target gives
+it. Any flow that respects both capacities loses nothing: what token z lacks to its target
+probability is made up by the residual, max(target - out, 0), when nothing was accepted.
+
+Every rule is one class, built for n such local problems of equal k at once:
+
+    rule = KSEQ(draft_probs, target_mass, k)     # (n, V), (n, V): solves all n flow networks
+    rule.out                                     # (n, V): the outgoing flow, what each token takes
+    rule.accept(tokens)                          # (n, k) drawn tokens -> (n, k): P[position i | X]
+
+target_mass is the target distribution times a scale s <= 1, the same for the whole row. The rest,
+1 - s, belongs to a dummy token that is never drafted (layer verification needs it, Section E.2).
+subtle: `out` is the expectation of `accept` over all tuples X, in closed form; it must not depend
+on the X that was drawn. A rule with out <= target_mass is lossless, however little it accepts.
+
+By hand, draft (.5, .5), target (.9, .1), k = 2. SpS on one child: out = (.5, .1). With two
+children the first token takes .75, all tuples that hold it, and the second .1: the optimum, .85.
+
+Sources: SpS: Leviathan et al. 2023, Chen et al. 2023. K-SEQ: Sun et al., "SpecTr", 2023. RRS: Miao
+et al., "SpecInfer", 2023; Jeon et al. 2024. GR: Thomas & Pal, "Global Resolution", 2026; see global_resolution.py. In these papers' letters p is the draft and q the target.
+"""
+
+
+import numpy as np
+
+TINY = 1e-300  # a divisor in place of 0, where the numerator is 0 too
+
+
+def pick(values, tokens):
+    """values (n, V), tokens (n, k) -> (n, k): each row's values at its tokens."""
+    return values[np.arange(len(values))[:, None], tokens]
+
+
+def first_accepted(coins):
+    """coins (n, k): P[position accepted | asked] -> (n, k): P[it is the first accepted one]."""
+    missed = np.cumprod(1 - coins, axis=1)
+    first = coins.copy()
+    first[:, 1:] *= missed[:, :-1]
+    return first
+
+
+class SpS:
+    """Speculative sampling: one child, accepted with min(1, target / draft)."""
+
+    def __init__(self, draft_probs, target_mass, k=1):
+        if k != 1:
+            raise ValueError(f"SpS judges 1 child; a node of this tree has {k}")
+        self.out = np.minimum(draft_probs, target_mass)
+        self.coin = self.out / np.maximum(draft_probs, TINY)
+
+    def accept(self, tokens):
+        return pick(self.coin, tokens)
+
+
+# ---------------------------------------------------------------- K-SEQ
+
+
+def positions_asked(beta, k):
+    """How many positions are asked, on average: 1 + (1 - beta) + .. + (1 - beta)^(k-1).
+
+    It equals (1 - (1 - beta)^k) / beta, without the division by zero.
+    """
+    asked = np.ones_like(beta)
+    for _ in range(k - 1):
+        asked = 1 + (1 - beta) * asked
+    return asked
+
+
+def smallest_rho(draft_probs, target_mass, k, halvings=20):
+    """The smallest rho in [1, k] with which K-SEQ overfills no token, as (n, 1), by bisection.
+
+    rho divides the target, so that every position asked may take its share. With beta = sum
+    min(draft, target / rho), one position's acceptance, token z takes at most target(z) / rho
+    times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho, k always is, and
+    everything above a feasible rho is feasible too. 20 halvings end within 1e-6 (k - 1).
+
+    subtle: return the feasible end. The other one is just as close, but not lossless.
+    """
+    low = np.ones((len(draft_probs), 1))
+    high = low * k
+    for _ in range(halvings if k > 1 else 0):
+        rho = (low + high) / 2
+        beta = np.minimum(draft_probs, target_mass / rho).sum(-1, keepdims=True)
+        feasible = positions_asked(beta, k) <= rho
+        low, high = np.where(feasible, low, rho), np.where(feasible, rho, high)
+    return high
+
+
+class KSEQ:
+    """k-sequential selection: each child in turn is accepted with min(1, target / (rho draft)).
+
+    (SpecTr, Algorithm 2.) Every position uses the same coin, so that the first acceptance has
+    the law share / beta, times the probability that any position accepts.
+    """
+
+    def __init__(self, draft_probs, target_mass, k):
+        self.rho = smallest_rho(draft_probs, target_mass, k)
+        share = np.minimum(draft_probs, target_mass / self.rho)  # (n, V)
+        beta = share.sum(-1, keepdims=True)
+        self.out = share * positions_asked(beta, k)
+        self.coin = share / np.maximum(draft_probs, TINY)
+
+    def accept(self, tokens):
+        return first_accepted(pick(self.coin, tokens))
+
+
+# ---------------------------------------------------------------- RRS
+
+
+class RRS:
+    """Recursive rejection sampling: chapter 01's coin and residual, k times over.
+
+    For children drawn WITH replacement. `left` is what the tokens can still take, `alive` the
+    probability that nothing is accepted yet; left / alive is the residual distribution that the
+    papers renormalise after each rejection.
+    subtle: the dummy token's mass 1 - s is part of `alive`, which starts at 1, and never of `left`.
+    """
+
+    def __init__(self, draft_probs, target_mass, k):
+        left, alive, self.coins = target_mass, np.ones((len(target_mass), 1)), []
+        for _ in range(k):
+            offered = alive * draft_probs
+            taken = np.minimum(offered, left)
+            self.coins.append(taken / np.maximum(offered, TINY))
+            left, alive = left - taken, alive - taken.sum(-1, keepdims=True)
+        self.out = target_mass - left
+
+    def accept(self, tokens):
+        each = [pick(coin, tokens[:, i:i + 1]) for i, coin in enumerate(self.coins)]
+        return first_accepted(np.concatenate(each, axis=1))
+
+
+class RRSWithoutReplacement:
+    """Recursive rejection sampling for children drawn WITHOUT replacement (chapter 02's trees).
+
+    After a rejection the token leaves the draft distribution as well, so the flow of a later
+    position depends on which tokens were rejected. `outgoing` sums over them: O(V^k), exact.
+    TV of this rule is chapter 02's `multi_round`.
+    """
+
+    def __init__(self, draft_probs, target_mass, k):
+        self.draft_probs, self.target_mass = draft_probs, target_mass
+        self.out = outgoing_without_replacement(draft_probs, target_mass, k)
+
+    def accept(self, tokens):
+        draft, target, coins = self.draft_probs, self.target_mass, []
+        for i in range(tokens.shape[1]):
+            taken, target_left = one_round(draft, target)
+            coins.append(pick(taken / np.maximum(draft, TINY), tokens[:, i:i + 1]))
+            draft, target = without(draft, tokens[:, i]), target_left
+        return first_accepted(np.concatenate(coins, axis=1))
+
+
+def one_round(draft_probs, target_mass):
+    """One rejection round (..., V) -> what is accepted; the target after a rejection, normalised.
+
+    Normalised with the dummy token, that is by the probability of a rejection.
+    """
+    taken = np.minimum(draft_probs, target_mass)
+    rejected = 1 - taken.sum(-1, keepdims=True)
+    return taken, (target_mass - taken) / np.maximum(rejected, TINY)
+
+
+def without(draft_probs, tokens):
+    """draft_probs (n, V) with one token of each row taken out, normalised again.
+
+    subtle: sum what is left; 1 - draft(x) has lost its digits where draft(x) is near 1.
+    """
+    left = draft_probs.copy()
+    left[np.arange(len(left)), tokens] = 0
+    return left / np.maximum(left.sum(-1, keepdims=True), TINY)
+
+
+def outgoing_without_replacement(draft_probs, target_mass, k):
+    """(n, V): the first round's flow plus, for each token x it may reject, the rounds after x."""
+    taken, target_left = one_round(draft_probs, target_mass)
+    if k == 1:
+        return taken
+    (n, V), out = draft_probs.shape, taken.copy()
+    rejected = draft_probs - taken  # (n, V)
+    # All n * V continuations at once; row (i, x) is problem i after x was rejected.
+    draft_left = without(np.repeat(draft_probs, V, axis=0), np.tile(np.arange(V), n))
+    later = outgoing_without_replacement(draft_left, np.repeat(target_left, V, axis=0), k - 1)
+    return out + np.einsum("nx,nxz->nz", rejected, later.reshape(n, V, V))
