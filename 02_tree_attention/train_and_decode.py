@@ -139,11 +139,11 @@ def main(argv=None):
     prompts = held_out_prompts(dataset, args.prompts)
     compare_shapes(target, models, prompts, args, curve)
     rows = max(curve)
-    print(f"\nAt equal budget both shapes verify equally many rows. A tree asks its drafter once a "
-          "level, a chain once a token, so the tree drafts for less; it wins wherever its second "
-          "guesses also keep tau up. A chain wins where the first guess is kept so often that depth "
-          f"is worth more than width. And {rows} rows cost {curve[rows] / curve[1]:.2f} plain steps "
-          "here: once tau grows more slowly than that curve, a larger budget loses in any shape.")
+    print(f"\nAt equal budget both shapes verify equally many rows. A tree asks its drafter once "
+          "a level, a chain once a token, so the tree drafts for less; it wins wherever its second "
+          "guesses also keep tau up. A chain wins where the first guess is kept so often that "
+          f"depth is worth more than width. And {rows} rows cost {curve[rows] / curve[1]:.2f} "
+          "plain steps here: once tau grows more slowly than that curve, any shape loses.")
     print(f"\npictures: {args.out}")
 
 
