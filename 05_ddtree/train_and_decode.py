@@ -149,7 +149,7 @@ def save_figures(args, all_results, models, dataset, prompt, budgets):
     lengths = {name: [n for g in first[name] for n in g.accepted]
                for name in (CHAIN, f"DDTree, B={best}")}
     plots.save(plots.draw_acceptance(lengths), args.out / "acceptance.png")
-    steps = collect(speculate(models.target, DDTreeDrafter(models.block, 16), prompt, Sampler(),
+    steps = collect(speculate(models.target, DDTreeDrafter(models.block, 15), prompt, Sampler(),
                               Dice(args.seed)), 60).steps
     longest = max(steps[:-1], key=lambda step: len(step.tokens))
     tree, path, target_probs = longest.detail
@@ -180,7 +180,7 @@ def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     p.add_argument("--block-size", type=int, default=8, help="L, masked positions of a block")
-    p.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32, 64])
+    p.add_argument("--budgets", type=int, nargs="+", default=[3, 7, 15, 31, 63])
     p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     p.add_argument("--own-texts", action="store_true",
                    help="train the drafter on the target's own greedy texts as well")
@@ -197,7 +197,7 @@ def main(argv=None):
     models = load_models(args, dataset, device)
 
     print_text(f"\n{args.prompt}")
-    collect(speculate(models.target, DDTreeDrafter(models.block, 16), prompt, samplers[-1],
+    collect(speculate(models.target, DDTreeDrafter(models.block, 15), prompt, samplers[-1],
                       Dice(args.seed)), args.max_new_tokens,
             on_tokens=lambda tokens: print_text(dataset.tokenizer.decode(tokens)))
 

@@ -1,0 +1,55 @@
+"""Run the chapters' notebooks in clean kernels: python tests/run_notebooks.py [--write] [01 ...]
+
+Each runs in its own folder. A cell that fails ends the run with its source and its error.
+--write saves the outputs into the notebooks.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run_notebook(path, write=False):
+    """Execute one notebook -> seconds. Raises CellExecutionError if a cell fails."""
+    notebook = nbformat.read(path, as_version=4)
+    start = time.perf_counter()
+    NotebookClient(
+        notebook, timeout=1200, resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    seconds = time.perf_counter() - start
+    if write:
+        for cell in notebook.cells:
+            cell.metadata.pop("execution", None)  # time stamps: noise in every diff
+        notebook.metadata.get("language_info", {}).pop("version", None)
+        nbformat.write(notebook, path)
+    return seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("chapters", nargs="*", help="chapter numbers, such as 01; default: all")
+    parser.add_argument("--write", action="store_true", help="save the outputs")
+    args = parser.parse_args()
+    found = sorted(ROOT.glob("0?_*/walkthrough.ipynb"))
+    chosen = [p for p in found if not args.chapters or p.parent.name[:2] in args.chapters]
+    if not chosen:
+        numbers = ", ".join(p.parent.name[:2] for p in found)
+        print(f"error: no notebook for {args.chapters}; there are {numbers}", file=sys.stderr)
+        raise SystemExit(2)
+    for path in chosen:
+        try:
+            print(f"{path.parent.name}: {run_notebook(path, args.write):.0f} s", flush=True)
+        except CellExecutionError as error:
+            print(f"{path.parent.name} failed:\n{error}", file=sys.stderr)
+            raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()
