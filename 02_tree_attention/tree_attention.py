@@ -215,10 +215,10 @@ def walk(tree, target_probs, dice):
     from the target at its own prefix; the tree only decides how many draws one forward serves.
     tree: N nodes; target_probs (N, V) -> path, a list of rows starting with 0; the next token.
     """
-    path = [0]
+    path, tokens = [0], tree.tokens.tolist()
     while True:
         token = dice.draw(target_probs[path[-1]])
-        matching = [c for c in tree.children[path[-1]] if tree.tokens[c] == token]
+        matching = [c for c in tree.children[path[-1]] if tokens[c] == token]
         if not matching:
             return path, token
         path.append(matching[0])

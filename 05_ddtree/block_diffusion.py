@@ -43,35 +43,48 @@ class BlockLayer(nn.Module):
     def __init__(self, n_embd, n_head, mlp):
         super().__init__()
         self.n_head = n_head
-        self.q = nn.Linear(n_embd, n_embd, bias=False)
-        self.kv = nn.Linear(n_embd, 2 * n_embd, bias=False)
+        self.qkv = nn.Linear(n_embd, 3 * n_embd, bias=False)
         self.out = nn.Linear(n_embd, n_embd, bias=False)
         self.up = nn.Linear(n_embd, mlp * n_embd, bias=False)
         self.down = nn.Linear(mlp * n_embd, n_embd, bias=False)
 
-    def keys_values(self, x, cos, sin):
-        """x (B, R, C), normalised -> keys (rotated) and values, each (B, n_head, R, head_dim).
+    def project(self, x, cos, sin):
+        """x (B, R, C), normalised -> q, k (both rotated) and v, each (B, n_head, R, head_dim).
 
-        The same projection serves the context and the block's own states.
+        The same projection serves the context and the block's own states; the context's queries
+        are not used.
         """
         B, R, C = x.shape
-        k, v = self.kv(x).view(B, R, 2, self.n_head, C // self.n_head).unbind(2)
-        return rotate(k, cos, sin).transpose(1, 2), v.transpose(1, 2)
+        qkv = self.qkv(x).view(B, R, 3, self.n_head, C // self.n_head)
+        qk = rotate(qkv[:, :, :2], cos, sin)
+        return (t.transpose(1, 2) for t in (qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2]))
 
-    def forward(self, x, cos, sin, context, blocked):
-        """x (B, R, C) block rows; context: keys and values (B, n_head, T, head_dim);
+    def forward(self, x, cos, sin, context, layer, blocked):
+        """x (B, R, C) block rows; context: what `write(layer, k, v)` joins to the block's keys;
         blocked (B, 1, R, T + R) bool or None: which keys a row may not see."""
-        B, R, C = x.shape
-        y = norm(x)
-        q = rotate(self.q(y).view(B, R, self.n_head, -1), cos, sin).transpose(1, 2)
-        k, v = self.keys_values(y, cos, sin)
-        k, v = torch.cat([context[0], k], 2), torch.cat([context[1], v], 2)  # (B, nh, T + R, hd)
+        q, k, v = self.project(norm(x), cos, sin)
+        k, v = context.write(layer, k, v)  # (B, nh, T + R, hd)
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
         if blocked is not None:
             scores = scores.masked_fill(blocked, -torch.inf)
         y = torch.softmax(scores, -1) @ v.to(q.dtype)
-        x = x + self.out(y.transpose(1, 2).reshape(B, R, C))
+        x = x + self.out(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.relu(self.up(norm(x))).square())
+
+
+class FreshContext:
+    """A context for training: computed with the batch, joined without writing in place.
+
+    When decoding, a KVCache stands here: same `write`, but nothing is copied or computed again.
+    """
+
+    def __init__(self, keys_values):
+        self.keys_values = keys_values  # for each layer (k, v), each (B, n_head, T, head_dim)
+
+    def write(self, layer, k, v):
+        """-> the context's keys and values with the block's behind them."""
+        old_k, old_v = self.keys_values[layer]
+        return torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
 
 
 class BlockDrafter(nn.Module):
@@ -101,8 +114,9 @@ class BlockDrafter(nn.Module):
         return self.borrowed[0]
 
     def tables(self, positions):
-        """RoPE tables for rows at these positions, shaped for (..., R, n_head, head_dim)."""
-        return self.target.cos[positions][..., None, :], self.target.sin[positions][..., None, :]
+        """RoPE tables for rows at these positions, shaped for (..., R, 2, n_head, head_dim)."""
+        cos, sin = self.target.cos[positions], self.target.sin[positions]  # (..., R, hd)
+        return cos[..., None, None, :], sin[..., None, None, :]
 
     def context(self, hidden, positions):
         """hidden: the target's list of (B, T, C) -> for each layer keys and values of the rows.
@@ -113,13 +127,14 @@ class BlockDrafter(nn.Module):
         features = torch.cat([hidden[i] for i in self.config.feature_layers], -1)  # (B, T, F*C)
         x = norm(self.fuse(norm(features)))
         cos, sin = self.tables(positions)
-        return [block.keys_values(x, cos, sin) for block in self.blocks]
+        return [tuple(block.project(x, cos, sin))[1:] for block in self.blocks]
 
-    def forward(self, roots, positions, contexts, blocked=None):
+    def forward(self, roots, positions, context, blocked=None):
         """Blocks [root, mask x L] -> logits of the masked positions.
 
         roots (B, A): the bonus tokens of A blocks; positions (B, A, L + 1) or (L + 1,);
-        contexts: from `context`; blocked (B, 1, A(L+1), T + A(L+1)) bool or None.
+        context: a FreshContext, or a KVCache that holds the committed rows;
+        blocked (B, 1, A(L+1), T + A(L+1)) bool or None.
         -> (B, A, L, V); block a, slot i is the distribution of the token i + 1 places after the
         root.
         """
@@ -128,7 +143,7 @@ class BlockDrafter(nn.Module):
         x = torch.cat([self.target.embed(roots)[:, :, None], masks], 2)  # (B, A, L + 1, C)
         x = x.view(B, A * rows, -1)
         cos, sin = self.tables(positions if positions.ndim == 1 else positions.view(B, A * rows))
-        for block, context in zip(self.blocks, contexts, strict=True):
-            x = block(x, cos, sin, context, blocked)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, cos, sin, context, layer, blocked)
         x = x.view(B, A, rows, -1)[:, :, 1:]  # the root's own slot predicts nothing
         return self.target.lm_head(norm(x))

@@ -18,9 +18,11 @@ ranks, sigma(rho) its log-probability, alpha_T the acceptance length, tau the to
 
 import heapq
 import time
+from dataclasses import replace
 
 import torch
 
+from nanogpt.model import KVCache
 from tree_attention import Tree
 
 # ---------------------------------------------------------------- the tree
@@ -97,42 +99,41 @@ def surrogate(tree, log_probs):
 class BlockDraft:
     """Runs the block-diffusion network beside the target: its context cache and its marginals.
 
-    The cache holds keys and values of every committed row, (n_layer, 2, 1, n_head, rows, hd).
+    The cache keeps the contract of the target's: the context's keys and values are committed once
+    and never computed again; the block's own lie behind them until the next pass.
     """
 
     def __init__(self, network):
         self.network = network
-        config = network.target.config
-        shape = (network.config.n_layer, 2, 1, config.n_head, config.block_size,
-                 config.n_embd // config.n_head)
-        self.cache = torch.zeros(shape, device=network.target.device, dtype=network.mask.dtype)
-        self.reset()
+        target = network.target
+        shape = replace(target.config, n_layer=network.config.n_layer)
+        rows = target.block_size + network.config.length + 1
+        self.cache = KVCache(shape, 1, rows, target.device, network.mask.dtype)
+        self.positions = torch.arange(target.block_size, device=target.device)
 
     def reset(self):
-        self.length = 0
+        self.cache.length = 0
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
         """Take over the target's features of newly committed tokens: hidden[layer][:, rows]."""
-        end = self.length + len(rows)
-        index = torch.tensor(rows, device=self.cache.device)
+        index = torch.tensor(rows, device=self.positions.device)
         new = {i: hidden[i].index_select(1, index) for i in self.network.config.feature_layers}
-        positions = torch.arange(self.length, end)
+        length = self.cache.length
+        positions = self.positions[length:length + len(rows)]
         for layer, (k, v) in enumerate(self.network.context(new, positions)):
-            self.cache[layer, 0, :, :, self.length:end] = k
-            self.cache[layer, 1, :, :, self.length:end] = v
-        self.length = end
+            self.cache.write(layer, k, v)
+        self.cache.commit(list(range(len(rows))))
 
     @torch.inference_mode()
     def marginals(self, root, room):
         """One drafter pass -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L."""
         length = min(self.network.config.length, room)
-        device = self.cache.device
         if length < 1:
             return torch.zeros(0, self.network.target.config.vocab_size)
-        positions = torch.arange(self.length, self.length + length + 1, device=device)
-        contexts = [(kv[0, :, :, :self.length], kv[1, :, :, :self.length]) for kv in self.cache]
-        logits = self.network(torch.tensor([[root]], device=device), positions, contexts)
+        start = self.cache.length
+        roots = torch.tensor([[root]], device=self.positions.device)
+        logits = self.network(roots, self.positions[start:start + length + 1], self.cache)
         return torch.log_softmax(logits[0, 0].float(), -1).cpu()
 
 

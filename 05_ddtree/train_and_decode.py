@@ -100,7 +100,7 @@ def drafter_cost(models, prompt, budgets):
     rows = list(range(len(prompt)))
 
     def one_pass():
-        draft.length = len(prompt) - 3
+        draft.cache.length = len(prompt) - 3
         draft.observe(prompt[-3:], hidden, rows[-3:])
         return draft.marginals(prompt[-1], 99)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_chain_specdec import random_gpt
 
-from block_diffusion import BlockConfig, BlockDrafter
+from block_diffusion import BlockConfig, BlockDrafter, FreshContext
 from ddtree import (
     BlockChainDrafter,
     BlockDraft,
@@ -213,9 +213,9 @@ def test_training_sees_what_decoding_sees():
     tokens = torch.randint(11, (2, 40), generator=torch.Generator().manual_seed(0))
     anchors = torch.tensor([[5, 20, 30], [1, 7, 35]])
     _, hidden = target(tokens)
-    contexts = network.context(hidden, torch.arange(40))
+    context = FreshContext(network.context(hidden, torch.arange(40)))
     positions = anchors[:, :, None] + torch.arange(5)
-    logits = network(tokens.gather(1, anchors), positions, contexts, block_mask(anchors, 40, 5))
+    logits = network(tokens.gather(1, anchors), positions, context, block_mask(anchors, 40, 5))
     for b in range(2):
         for a, anchor in enumerate(anchors[b].tolist()):
             prefix = tokens[b:b + 1, :anchor]
@@ -245,7 +245,7 @@ def test_the_loss_asks_for_the_right_tokens():
         def context(self, hidden, positions):
             return []
 
-        def forward(self, roots, positions, contexts, blocked):
+        def forward(self, roots, positions, context, blocked):
             ahead = torch.arange(1, 5)
             return torch.nn.functional.one_hot((roots[..., None] + ahead) % 11, 11) * 50.0
 
