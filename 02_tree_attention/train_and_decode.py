@@ -7,6 +7,8 @@ saves its pictures.
 """
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
+import statistics
+
 import torch
 from equal_budget import chain_and_best_tree, make_decoders, print_verdict
 
@@ -17,7 +19,7 @@ from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.generate import collect
 from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import print_differences, print_table, print_text, results_table
+from nanogpt.report import distinct_share, print_differences, print_table, print_text, results_table
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.timing import compare, cost_curve
 from nanogpt.train import get_gpt
@@ -94,6 +96,9 @@ def compare_shapes(target, models, prompts, args, curve):
                 results_table(results, "plain", greedy=rule is walk)
                 if temperature == 0:
                     print_differences(results, "plain", prompts, target)
+                    distinct = [distinct_share(g.tokens) for g in results["plain"]]
+                    print("share of distinct 6-grams in the plain texts: "
+                          f"{statistics.mean(distinct):.2f} (repetition flatters tau)")
                 table = chain_and_best_tree(results, curve)
                 print()
                 print_verdict(table, curve)

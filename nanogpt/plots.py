@@ -15,8 +15,8 @@ from matplotlib.colors import to_rgb
 
 INK, FAINT, GREY = "#222222", "#777777", "#B5B5B5"
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, YELLOW = "#CC79A7", "#56B4E9", "#F0E442"
-SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, INK, YELLOW)
+PURPLE, SKY = "#CC79A7", "#56B4E9"
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, INK, FAINT)
 MARKERS = "osD^vPX*"
 VERBS = {"draft": ORANGE, "verify": BLUE, "accept": GREEN, "commit": PURPLE}
 
@@ -292,6 +292,21 @@ def draw_acceptance(lengths, ax=None):
     ax.set_xticks(range(longest + 1))
     ax.legend(frameon=False, fontsize=9, labelcolor=INK)
     return plain_frame(ax, None, "accepted draft tokens in a step", "share of steps")
+
+
+def draw_positions(shares, ax=None):
+    """How often the first, second, ... draft of a chain stays, if it is tested at all.
+
+    shares: {name: list of K shares, nan where nothing was tested}.
+    """
+    ax = ax or new_axes(6, 3.4)
+    for i, (name, values) in enumerate(shares.items()):
+        ax.plot(range(1, len(values) + 1), values, color=SERIES[i % 8], marker=MARKERS[i % 8],
+                linewidth=1.8, label=name)
+    ax.set_ylim(0, 1.03)
+    ax.set_xticks(range(1, max(map(len, shares.values())) + 1))
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    return plain_frame(ax, None, "position in the chain", "share kept of those tested")
 
 
 def draw_predicted(points, ax=None, what="speed-up"):

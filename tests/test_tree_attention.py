@@ -4,13 +4,14 @@ import itertools
 
 import pytest
 import torch
-from cautionary_rule import BREAKS, bias_table, independent_coins, mean_bias
-from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
 from test_chain_specdec import random_gpt
 
 import tree_attention
+from cautionary_rule import BREAKS, bias_table, independent_coins, mean_bias
 from chain_specdec import GPTDraft, speculate_chain
-from nanogpt.generate import collect, plain_decode
+from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from nanogpt.generate import Generation, Step, collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import (
     Tree,
@@ -306,6 +307,34 @@ def test_wrong_multi_round_rules_are_caught(slip, branching):
     rule = mutated_multi_round(**({slip: True} if slip else {}))
     biases = mean_bias(rule, branching, True, len(branching), vocab=3, seeds=4)
     assert biases[-1] > 0.01 if slip else biases[-1] < 1e-12
+
+
+# ---------------------------------------------------------------- the equal-budget comparison
+
+
+def test_shapes_hold_their_budget_and_the_drafter_fills_it():
+    assert draft_tokens((2, 2, 1)) == 10
+    assert [shape_name(s) for s in ((1, 1, 1), (2, 1), (1, 2))] == [
+        "chain 3", "tree 2-1", "tree 1-2"]
+    model = TreeBigram(torch.arange(400) * 7 % 11, 11)
+    for budget, shapes in SHAPES.items():
+        assert shape_name(shapes[0]) == f"chain {budget}"
+        for shape in shapes:
+            assert draft_tokens(shape) == budget
+            assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + budget
+
+
+def test_chain_and_best_tree():
+    def runs(tokens, seconds):  # 2 steps, a fifth of each spent on drafting
+        steps = [Step([0] * tokens, 4, {"draft": 0.2 * seconds, "verify": 0.8 * seconds})] * 2
+        return [Generation([0] * (1 + 2 * tokens), steps, 2 * seconds)]
+
+    results = {"plain": runs(1, 1.0), "chain 4": runs(2, 1.25), "tree 2-1": runs(3, 1.25),
+               "tree 4": runs(2, 1.0)}
+    (budget, pair), = chain_and_best_tree(results, {1: 1000.0, 9: 2000.0}).items()
+    assert (budget, pair["tree"]["name"], pair["tree"]["tau"]) == (4, "tree 2-1", 3)
+    assert pair["chain"]["speedup"] == pytest.approx(1.6)
+    assert pair["chain"]["ideal"] == pytest.approx(2 * 1000 / (1500 + 250))
 
 
 # ---------------------------------------------------------------- bad input
