@@ -82,3 +82,24 @@ def results_table(results, baseline, greedy=True):
         ])
     header = ["method", "drafted", "tau", "tokens/s", "speed-up"]
     print_table(header + (["same text"] if greedy else []), rows)
+
+
+def why_not_faster(name, tau, drafted, plain_ms, draft_ms, verify_ms, measured):
+    """One sentence on what holds a method back: what it would reach if one thing were free.
+
+    tau: tokens a step, bonus included; drafted: draft tokens a step, so tau <= drafted + 1;
+    plain_ms = c(1); draft_ms, verify_ms: of a whole step, in milliseconds; measured: speed-up.
+    """
+    step = draft_ms + verify_ms
+    ideal = tau * plain_ms / step
+    wishes = {
+        f"drafting were free ({draft_ms:.2f} ms of a step of {step:.2f} ms)":
+            tau * plain_ms / verify_ms,
+        f"verification cost no more than a plain step ({verify_ms:.2f} against {plain_ms:.2f} ms)":
+            tau * plain_ms / (draft_ms + plain_ms),
+        f"every draft were accepted (tau is {tau:.2f} of {drafted + 1:g})":
+            (drafted + 1) * plain_ms / step,
+    }
+    wish = max(wishes, key=wishes.get)
+    return (f"Why is {name} not faster than {measured:.2f}x? Its costs and tau allow "
+            f"{ideal:.2f}x; it would be {wishes[wish]:.2f}x if {wish}. That is the bottleneck.")
