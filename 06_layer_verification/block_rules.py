@@ -28,7 +28,7 @@ def block_verify(tokens, draft_probs, target_probs):
     residual = weight[:, :, None] * target_probs
     residual[:, :-1] = np.maximum(residual[:, :-1] - draft_probs[:, :-1], 0)
     owed = residual.sum(-1)  # (B, H+1)
-    h = owed / np.maximum(owed + 1 - weight, TINY)
+    h = owed / np.maximum(owed + (1 - weight), TINY)
     h[:, -1], h[:, 0] = weight[:, -1], 1
     # The LAST index that passes its coin, not the first that fails.
     missed = np.cumprod(1 - h[:, :0:-1], axis=1)[:, ::-1]  # (B, H): all of i.. missed
@@ -123,7 +123,7 @@ class TraversalVerification(TreeRule):
                 left = np.maximum(weight[:, None] * left - draft, 0)
                 owed = left.sum(-1)
                 left = left / np.maximum(owed, TINY)[:, None]
-                weight = owed / np.maximum(owed + 1 - weight, TINY)
+                weight = owed / np.maximum(owed + (1 - weight), TINY)
             weight = weight if node else np.ones(len(tokens))
             ends[:, node], residual[:, node] = alive * weight, left
             alive = alive * (1 - weight)

@@ -31,7 +31,7 @@ import numpy as np
 from single_step_rules import TINY, pick
 
 LARGEST_WEIGHT = 1e100  # stands for infinity: next to it, any other weight vanishes
-LARGEST_TABLE = 20_000_000  # entries of the table of tuples
+LARGEST_TABLE = 20_000_000  # entries, 160 MB
 
 
 def smallest_cut(draft_probs, target_mass, k):
@@ -58,15 +58,27 @@ def tuples(V, k):
     draws give it. Raises ValueError if the table would not fit.
     """
     size = prod(range(V, V + k)) // factorial(k)
-    if size * V > LARGEST_TABLE:
-        raise ValueError(
-            f"GR would list {size} tuples of {k} out of {V} tokens; at most {LARGEST_TABLE // V} "
-            "fit, so truncate the draft distribution (top_k=20, say)"
-        )
+    refuse_large(size * V, V, k)
     tokens = np.array(list(combinations_with_replacement(range(V), k)))
     counts = (tokens[:, :, None] == np.arange(V)).sum(1)  # (S, V)
     factorials = np.array([factorial(j) for j in range(k + 1)])
     return tokens, (counts > 0).astype(float), factorial(k) / factorials[counts].prod(1)
+
+
+@lru_cache(maxsize=64)
+def pairs(V, k):
+    """(S, V * V): 1 where both tokens occur in the tuple. Raises ValueError as `tuples`."""
+    _, member, _ = tuples(V, k)
+    refuse_large(member.size * V, V, k)
+    return (member[:, :, None] * member[:, None, :]).reshape(len(member), V * V)
+
+
+def refuse_large(entries, V, k):
+    if entries > LARGEST_TABLE:
+        raise ValueError(
+            f"GR with {V} possible tokens and {k} children needs a table of {entries} entries, and "
+            f"{LARGEST_TABLE} is the limit; truncate the draft distribution (top_k=20, say)"
+        )
 
 
 def odds(part, whole):
@@ -153,9 +165,10 @@ class GR(CappedGR):
         slope = target - flow
         free = (weight > 0) & ((weight < LARGEST_WEIGHT) | (slope < 0))
         # Second derivatives: flow on the diagonal, minus sum over T of P(T) w_i w_j / (1 + w(T))^2.
-        pairs = self.member.T @ (curvature[:, :, None] * self.member)  # (n, V, V)
-        hessian = -pairs * (weight * free)[:, :, None] * (weight * free)[:, None, :]
-        diagonal = np.arange(weight.shape[1])
+        n, V = weight.shape
+        both = (curvature @ pairs(V, self.k)).reshape(n, V, V)
+        hessian = -both * (weight * free)[:, :, None] * (weight * free)[:, None, :]
+        diagonal = np.arange(V)
         hessian[:, diagonal, diagonal] += np.where(free, flow + 1e-14, 1)
         step = np.linalg.solve(hessian, (slope * free)[:, :, None])[:, :, 0]
         # Damping that makes every step go down: log(1 + r) / r with r the range of the step.

@@ -24,9 +24,9 @@ By hand, draft (.5, .5), target (.9, .1), k = 2. SpS on one child: out = (.5, .1
 children the first token takes .75, all tuples that hold it, and the second .1: the optimum, .85.
 
 Sources: SpS: Leviathan et al. 2023, Chen et al. 2023. K-SEQ: Sun et al., "SpecTr", 2023. RRS: Miao
-et al., "SpecInfer", 2023; Jeon et al. 2024. GR: Thomas & Pal, "Global Resolution", 2026; see global_resolution.py. In these papers' letters p is the draft and q the target.
+et al., "SpecInfer", 2023; Jeon et al. 2024. In these papers' letters p is the draft and q the
+target. The optimal rule, GR, has a file of its own: global_resolution.py.
 """
-
 
 import numpy as np
 

@@ -1,0 +1,292 @@
+"""Chapter 06: single-step rules are flows, and their closed forms are exact."""
+
+import numpy as np
+import pytest
+import single_step_rules
+from global_resolution import GR, CappedGR, smallest_cut
+from scipy.optimize import linprog
+from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS, smallest_rho
+from tree_law import KINDS, all_tuples, related
+
+from exact import grid
+
+WITH_REPLACEMENT = (KSEQ, RRS, CappedGR, GR)
+
+
+def problems(kind, V, n=6, scale=1.0, seed=0):
+    draft, target = KINDS[kind](np.random.default_rng(seed), n, V)
+    return draft, scale * target
+
+
+def enumerated(rule, draft_probs, k, replacement=True):
+    """The expectation of `accept` over all tuples (n, V), and what every tuple sends in all."""
+    out, most = np.zeros_like(draft_probs), 0.0
+    for row in range(len(draft_probs)):
+        for X, probability in all_tuples(draft_probs[row], k, replacement):
+            accepted = rule.accept(np.tile(X, (len(draft_probs), 1)))[row]
+            assert accepted.min() >= 0
+            most = max(most, accepted.sum())
+            np.add.at(out[row], list(X), probability * accepted)
+    return out, most
+
+
+def flow_errors(step, draft, target, k, replacement=True):
+    """-> how far `out` is from the expectation of `accept`; by how much a capacity is exceeded."""
+    rule = step(draft, target, k)
+    out, most = enumerated(rule, draft, k, replacement)
+    return abs(out - rule.out).max(), max((out - target).max(), most - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", WITH_REPLACEMENT)
+def test_outgoing_flow_is_the_expectation_of_accept_and_fits(step, kind):
+    for case in grid(k=(1, 2, 3), scale=(1.0, 0.6, 0.05, 0.0)):
+        draft, target = problems(kind, 4, scale=case["scale"])
+        wrong, excess = flow_errors(step, draft, target, case["k"])
+        assert wrong < 1e-12 and excess < 1e-12, case
+    draft, target = problems(kind, 5)
+    assert max(flow_errors(step, draft, target, 4)) < 1e-12
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("greedy",)])
+def test_flow_without_replacement(kind):
+    for case in grid(k=(1, 2, 3), scale=(1.0, 0.6)):
+        draft, target = problems(kind, 4, scale=case["scale"])
+        if case["k"] <= (draft > 0).sum(-1).min():
+            assert max(flow_errors(RRSWithoutReplacement, draft, target, case["k"], False)) < 1e-12
+
+
+def test_without_replacement_keeps_its_digits_when_one_token_has_nearly_all_the_mass():
+    """1 - draft(x) is 1e-13 with an error of 1e-16: a thousandth of what is left."""
+    draft, target = np.array([[1 - 1e-13, 6e-14, 4e-14]]), np.array([[0.2, 0.5, 0.3]])
+    rule = RRSWithoutReplacement(draft, target, 2)
+    # Token 0 takes .2, the rest .8 of the draws is rejected and tries 1 (.6) or 2 (.4): the
+    # residual is (0, .625, .375), so .6 and .375 are accepted.
+    assert rule.out[0] == pytest.approx([0.2, 0.8 * 0.6, 0.8 * 0.375], abs=1e-12)
+
+
+def test_one_child_makes_every_rule_speculative_sampling():
+    for kind in KINDS:
+        draft, target = problems(kind, 5, scale=0.7)
+        sps = SpS(draft, target)
+        for step in (*WITH_REPLACEMENT, RRSWithoutReplacement):
+            rule = step(draft, target, 1)
+            assert abs(rule.out - sps.out).max() < 1e-15
+            for token in range(5):
+                drawn = np.full((len(draft), 1), token)
+                possible = draft[:, token] > 0
+                assert abs(rule.accept(drawn) - sps.accept(drawn))[possible].max(initial=0) < 1e-14
+    with pytest.raises(ValueError, match="a node of this tree has 2"):
+        SpS(draft, target, 2)
+
+
+def test_by_hand():
+    draft, target = np.array([[0.5, 0.5]]), np.array([[0.9, 0.1]])
+    assert SpS(draft, target).out[0] == pytest.approx([0.5, 0.1])
+    assert GR(draft, target, 2).out[0] == pytest.approx([0.75, 0.1])
+    # RRS: .5 and .1 first; of the .4 rejected, all from token 2, the residual (1, 0) takes half.
+    assert RRS(draft, target, 2).out[0] == pytest.approx([0.7, 0.1])
+    # K-SEQ: beta = .5 + .1 / rho and rho = 2 - beta, so rho^2 - 1.5 rho + .1 = 0.
+    rho = (1.5 + (1.5 ** 2 - 0.4) ** 0.5) / 2
+    assert smallest_rho(draft, target, 2)[0, 0] == pytest.approx(rho, abs=2e-6)
+    assert KSEQ(draft, target, 2).out[0] == pytest.approx([0.5 * rho, 0.1], abs=2e-6)
+
+
+def largest_flow(draft, target, k):
+    """The largest flow of one node as a linear program over all (tuple, token) edges."""
+    tuples = list(all_tuples(draft, k))
+    edges = [(i, z) for i, (X, _) in enumerate(tuples) for z in sorted(set(X))]
+    limits = np.zeros((len(tuples) + len(draft), len(edges)))
+    for e, (i, z) in enumerate(edges):
+        limits[i, e] = limits[len(tuples) + z, e] = 1
+    capacity = [probability for _, probability in tuples] + list(target)
+    return -linprog(-np.ones(len(edges)), A_ub=limits, b_ub=capacity).fun
+
+
+@pytest.mark.parametrize("case", grid(kind=KINDS, k=(1, 2, 3)), ids=str)
+def test_gr_reaches_the_smallest_cut_and_no_linear_program_does_better(case):
+    for V, scale in ((3, 1.0), (4, 0.7), (5, 1.0)):
+        draft, target = problems(case["kind"], V, n=3, scale=scale, seed=V)
+        value, _ = smallest_cut(draft, target, case["k"])
+        assert GR(draft, target, case["k"]).out.sum(-1) == pytest.approx(value, abs=1e-10)
+        for row in range(len(draft)):
+            best = largest_flow(draft[row], target[row], case["k"])
+            assert value[row] == pytest.approx(best, abs=1e-9)
+
+
+def test_gr_reaches_the_smallest_cut_at_the_papers_size():
+    draft, target = related(np.random.default_rng(3), 400, 20)
+    for k, scale in ((2, 1.0), (2, 0.5), (3, 0.9)):
+        value, _ = smallest_cut(draft, scale * target, k)
+        assert abs(GR(draft, scale * target, k).out.sum(-1) - value).max() < 1e-10
+        for step in (KSEQ, RRS, CappedGR):
+            assert (step(draft, scale * target, k).out.sum(-1) <= value + 1e-12).all()
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 3, 30])
+def test_capped_gr_fits_after_any_number_of_iterations(monkeypatch, iterations):
+    monkeypatch.setattr(CappedGR, "iterations", iterations)
+    for kind in KINDS:
+        draft, target = problems(kind, 4, scale=0.9)
+        assert max(flow_errors(CappedGR, draft, target, 2)) < 1e-12
+
+
+def test_more_iterations_bring_the_capped_rule_nearer_to_the_optimum(monkeypatch):
+    draft, target = related(np.random.default_rng(0), 300, 20)
+    value, gaps = smallest_cut(draft, target, 2)[0], []
+    for iterations in (0, 2, 8, 100):
+        monkeypatch.setattr(CappedGR, "iterations", iterations)
+        gaps.append((value - CappedGR(draft, target, 2).out.sum(-1)).mean())
+    assert gaps[0] > 10 * gaps[2] and gaps[2] < 0.01 and gaps[3] < 1e-4
+
+
+def test_rho_is_the_smallest_feasible_one_and_lies_on_its_feasible_side():
+    draft, target = related(np.random.default_rng(1), 50, 6)
+    for k in (2, 3):
+        rho = smallest_rho(draft, target, k)
+
+        def excess(rho, k=k):
+            beta = np.minimum(draft, target / rho).sum(-1, keepdims=True)
+            return 1 - (1 - beta) ** k - rho * beta
+
+        assert (excess(rho) <= 1e-15).all() and (excess(rho - 4e-6) > 0).all()
+        lossless = [(KSEQ(draft, target, k).out - target).max()]
+        assert max(lossless) <= 1e-15
+    assert smallest_rho(draft, draft, 2) == pytest.approx(1, abs=1e-6)
+
+
+def test_gr_refuses_a_table_that_would_not_fit():
+    draft = np.full((1, 400), 1 / 400)
+    with pytest.raises(ValueError, match="GR with 400 possible tokens and 2 children"):
+        CappedGR(draft, draft, 2)
+    draft, target = related(np.random.default_rng(0), 1, 150)
+    CappedGR(draft, target, 2)
+    with pytest.raises(ValueError, match="truncate the draft"):
+        GR(draft, target, 2)
+
+
+# ---------------------------------------------------------------- wrong rules
+
+
+class DoubledCopies(CappedGR):
+    """Equal children each get the whole probability of their token."""
+
+    def accept(self, tokens):
+        copies = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
+        return super().accept(tokens) * copies
+
+
+class WithoutRepair(CappedGR):
+    """Trusts its weights: sends what they send, also where that is more than the target gives."""
+
+    iterations = 1
+
+    def __init__(self, *problem):
+        super().__init__(*problem)
+        self.out, self.keep = self.flow(self.weight), np.ones_like(self.weight)
+
+
+class RepairedFlowOnly(CappedGR):
+    """Repairs `out`, and accepts with the weights as they were."""
+
+    iterations = 1
+
+    def __init__(self, *problem):
+        super().__init__(*problem)
+        self.keep = np.ones_like(self.weight)
+
+
+class RRSWrong(RRS):
+    """`alive` starts at `first(target)` and is kept, instead of shrinking, if `fixed`."""
+
+    fixed = False
+
+    def first(self, target):
+        return np.ones((len(target), 1))
+
+    def __init__(self, draft_probs, target_mass, k):
+        left, alive, self.coins = target_mass, self.first(target_mass), []
+        for _ in range(k):
+            offered = alive * draft_probs
+            taken = np.minimum(offered, left)
+            self.coins.append(taken / np.maximum(offered, 1e-300))
+            left = left - taken
+            alive = alive if self.fixed else alive - taken.sum(-1, keepdims=True)
+        self.out = target_mass - left
+
+
+class ResidualNotNormalised(RRSWrong):
+    fixed = True
+
+
+class DummyForgotten(RRSWrong):
+    def first(self, target):
+        return target.sum(-1, keepdims=True)
+
+
+class KSEQWrong(KSEQ):
+    """K-SEQ with another rho."""
+
+    def rho_for(self, draft_probs, target_mass, k):
+        raise NotImplementedError
+
+    def __init__(self, draft_probs, target_mass, k):
+        real = single_step_rules.smallest_rho
+        single_step_rules.smallest_rho = self.rho_for
+        try:
+            super().__init__(draft_probs, target_mass, k)
+        finally:
+            single_step_rules.smallest_rho = real
+
+
+class RhoTooSmall(KSEQWrong):
+    def rho_for(self, *problem):
+        return 0.9 * smallest_rho(*problem)
+
+
+class RhoOnTheWrongSide(KSEQWrong):
+    """The infeasible end of a bisection that stopped early."""
+
+    def rho_for(self, draft, target, k):
+        high = smallest_rho(draft, target, k, halvings=6)
+        return np.maximum(high - (k - 1) / 2 ** 6, 1)
+
+
+class RhoIsK(KSEQWrong):
+    """Feasible, so lossless, but far too careful."""
+
+    def rho_for(self, draft, target, k):
+        return np.full((len(draft), 1), float(k))
+
+
+class OutOfAnotherRho(KSEQ):
+    """`out` belongs to one rho and the coins to another."""
+
+    def __init__(self, draft_probs, target_mass, k):
+        super().__init__(draft_probs, target_mass, k)
+        self.coin = RhoIsK(draft_probs, target_mass, k).coin
+
+
+WRONG_FLOWS = (DoubledCopies, WithoutRepair, RepairedFlowOnly, ResidualNotNormalised,
+               DummyForgotten, RhoTooSmall, RhoOnTheWrongSide, OutOfAnotherRho)
+
+
+@pytest.mark.parametrize("step", WRONG_FLOWS)
+def test_wrong_flows_are_caught(step):
+    draft, target = problems("related", 4, n=12)
+    errors = [max(flow_errors(step, draft, scale * target, k))
+              for k in (2, 3) for scale in (1.0, 0.6)]
+    assert max(errors) > 1e-3
+
+
+def test_a_rho_that_is_too_large_is_lossless_and_shorter():
+    draft, target = problems("related", 4, n=12)
+    assert max(flow_errors(RhoIsK, draft, target, 2)) < 1e-12
+    lost = KSEQ(draft, target, 2).out.sum(-1) - RhoIsK(draft, target, 2).out.sum(-1)
+    assert lost.mean() > 0.05
+
+
+def test_the_wrong_rule_for_the_way_children_were_drawn_is_caught():
+    draft, target = problems("related", 4, n=12)
+    assert max(flow_errors(RRS, draft, target, 2, replacement=False)) > 1e-3
+    assert max(flow_errors(RRSWithoutReplacement, draft, target, 2)) > 1e-3
