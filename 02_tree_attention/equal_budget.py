@@ -64,7 +64,8 @@ def chain_and_best_tree(results, curve):
     results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
     -> {budget: {"chain" or "tree": dict}}, the tree being the fastest of its budget, with name,
     tau, speedup, draft_ms (a step), and ideal, the speed-up tau * c(1) / (c(N) + draft) that only
-    the drafter and the target's forward would leave.
+    the drafter and the target's forward would leave. tau is pooled over the prompts, the speed-up
+    is their median, so the two may differ by more than overhead if the prompts are few.
     """
     table = {}
     for budget, shapes in SHAPES.items():
