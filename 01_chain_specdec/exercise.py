@@ -1,0 +1,73 @@
+"""Chapter 01: 5 blanks to fill. Grade them with
+
+    python tests/grade.py 01
+
+and ask for a hint with `python tests/grade.py 01 --hint NAME`. Replace each
+`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+"""
+
+import torch
+
+# Draft k tokens after the root, one by one, each drawn from the drafter's own distribution, and
+# keep that distribution: the accept rule will divide by it.
+# About 5 lines, 6 minutes.
+
+
+def draft(drafter, root, k, sampler, dice):
+    """Draw k tokens after the root, each from the drafter's own distribution.
+
+    -> drafted, a list of k tokens, and draft_probs (k, V), float. Row i is the distribution that
+    drafted[i] was really drawn from: after temperature, top-k and top-p. The rule below is exact
+    only with that one.
+    """
+    raise NotImplementedError("not yet: draft")
+
+
+# With which probability does a draft token stay?
+# About 1 lines, 3 minutes.
+
+
+def acceptance_probability(target_probs, draft_probs, token):
+    """min(1, target(x) / draft(x)) for one token. target_probs, draft_probs: (V,)."""
+    raise NotImplementedError("not yet: acceptance_probability")
+
+
+# After a rejection the target speaks, but only about what the drafter gave too little of.
+# Return that distribution.
+# About 3 lines, 5 minutes.
+
+
+def residual(target_probs, draft_probs):
+    """norm(max(target - draft, 0)): where the drafter put too little. (V,), (V,) -> (V,)
+
+    Worked example: target (.5, .3, .2), draft (.6, .1, .3). The drafter's surplus is .1 on
+    token 0 and .1 on token 2; both are rejected that often, .2 in all. What is missing, .2 on
+    token 1, is exactly what the residual hands out: (0, 1, 0).
+    """
+    raise NotImplementedError("not yet: residual")
+
+
+# Go through the drafts: a coin for each. At the first that fails, draw from the residual of
+# that position; if none fails, draw a bonus token.
+# About 4 lines, 8 minutes.
+
+
+def accept(drafted, draft_probs, target_probs, dice):
+    """Leviathan et al., Algorithm 1, from the coins on.
+
+    drafted: K tokens; draft_probs: K rows (V,); target_probs (K + 1, V).
+    -> n, how many drafts stay (a prefix), and the next token, which is always the target's.
+    """
+    raise NotImplementedError("not yet: accept")
+
+
+# If every draft stays with chance alpha, how many tokens does a round of k drafts bring?
+# About 1 lines, 4 minutes.
+
+
+def expected_tokens(alpha, k):
+    """Tokens per round, bonus token included, if every draft stays with chance alpha.
+
+    1 + alpha + ... + alpha^k = (1 - alpha^(k+1)) / (1 - alpha). Leviathan et al., Equation 1.
+    """
+    raise NotImplementedError("not yet: expected_tokens")

@@ -1,0 +1,76 @@
+"""Chapter 02: 5 blanks to fill. Grade them with
+
+    python tests/grade.py 02
+
+and ask for a hint with `python tests/grade.py 02 --hint NAME`. Replace each
+`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+"""
+
+import torch
+from chain_specdec import acceptance_probability, residual
+
+# Which n tokens become children? The most probable ones, best first.
+# About 1 lines, 3 minutes.
+
+
+def top(probs, n):
+    """The n most probable tokens. probs (V,) -> a list; shorter if V < n."""
+    raise NotImplementedError("not yet: top")
+
+
+# Row i may attend to column j if j is i itself or an ancestor of i. Build the mask from the
+# parent pointers.
+# About 7 lines, 10 minutes.
+
+
+def ancestor_mask(parents):
+    """parents (N,) -> (N, N) bool, True where column j is row i itself or an ancestor of it.
+
+    All rows climb towards the root together, one generation a round; a chain gives the causal
+    mask.
+    """
+    raise NotImplementedError("not yet: ancestor_mask")
+
+
+# Draw the target's own token at the node where you stand; if a child carries it, go there.
+# About 6 lines, 8 minutes.
+
+
+def walk(tree, target_probs, dice):
+    """Draw the target's own token; while a child carries it, go there.
+
+    Lossless for ANY tree, however its nodes were chosen, because every emitted token is a draw
+    from the target at its own prefix; the tree only decides how many draws one forward serves.
+    tree: N nodes; target_probs (N, V) -> path, a list of rows starting with 0; the next token.
+    """
+    raise NotImplementedError("not yet: walk")
+
+
+# Chapter 01's coin for each child in turn. After a rejection the target becomes the residual,
+# and the draft distribution loses the rejected token.
+# About 14 lines, 15 minutes.
+
+
+def multi_round(tree, target_probs, dice):
+    """Multi-round rejection: chapter 01's coin for each child in turn.
+
+    For children drawn without replacement from draft_probs. After a rejection the target becomes
+    the residual, and the draft distribution loses the rejected token; both are normalised, so the
+    next child is judged as if it were the first. Accepts more often than the walk where the
+    drafter is good. (Jeon et al., recursive rejection sampling.)
+    Arguments and result as `walk`; the tree must carry draft_probs.
+    """
+    raise NotImplementedError("not yet: multi_round")
+
+
+# Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.
+# About 5 lines, 8 minutes.
+
+
+def commit(self, rows):
+    """Keep the new rows with these indices (0 = first row behind `length`), in this order.
+
+    A chain keeps a prefix, a tree keeps a root-to-node path; everything else is forgotten.
+    rows: a list of ints.
+    """
+    raise NotImplementedError("not yet: commit")

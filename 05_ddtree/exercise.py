@@ -1,0 +1,67 @@
+"""Chapter 05: 4 blanks to fill. Grade them with
+
+    python tests/grade.py 05
+
+and ask for a hint with `python tests/grade.py 05 --hint NAME`. Replace each
+`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+"""
+
+import heapq
+import torch
+from tree_attention import Tree
+
+# The score of the next sibling, from the parent's score and the depth's ranked log-
+# probabilities.
+# About 1 lines, 3 minutes.
+
+
+def sibling_score(parent_score, ranked, rank):
+    """sigma of the next sibling: the parent's score plus the next rank's log-probability.
+
+    ranked: log q_d in falling order. The paper subtracts the old term and adds the new one; from
+    the parent the sum is the same, without rounding errors that pile up, and -inf stays -inf.
+    """
+    raise NotImplementedError("not yet: sibling_score")
+
+
+# The score of the first child, from the node's score and the next depth's ranked log-
+# probabilities.
+# About 1 lines, 3 minutes.
+
+
+def child_score(score, ranked_below):
+    """sigma of the first child: the best token of the next position is appended."""
+    raise NotImplementedError("not yet: child_score")
+
+
+# Algorithm 1: pop the best prefix, add it to the tree, push its next sibling and its first
+# child, until the budget is spent.
+# About 18 lines, 20 minutes.
+
+
+def best_first_tree(root, log_probs, budget):
+    """The `budget` most probable prefixes under independent marginals, as a Tree.
+
+    root: the bonus token; log_probs (L, V): log q_i. Root not counted, the tree has
+    min(budget, number of prefixes) nodes, in the order of falling probability.
+    Ringel and Romano, Algorithm 1.
+
+    Worked example: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap starts with (1) at .6. Pop
+    it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1); push its sibling (1,2)
+    at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4 = 1.54 tokens of a
+    draw from q_1 x q_2 lie in it.
+
+    subtle: two pushes per pop are enough. A prefix enters the heap when its predecessor leaves
+    it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so
+    nothing that waits unseen can beat the top of the heap.
+    """
+    raise NotImplementedError("not yet: best_first_tree")
+
+
+# q(u) of every node: the product of the marginals along its path (Equation 7).
+# About 3 lines, 8 minutes.
+
+
+def node_masses(tree, log_probs):
+    """q(u) of every node but the root, (N - 1,). log_probs (L, V). Equation 7."""
+    raise NotImplementedError("not yet: node_masses")

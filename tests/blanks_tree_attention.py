@@ -1,0 +1,228 @@
+"""The blanks of chapter 02."""
+
+import torch
+from blanks_chain_specdec import Script
+
+from exact import ToyDraft, ToyModel, ToyTarget, loop_law, target_law, total_variation
+from grading import Blank
+from nanogpt.model import GPTConfig, KVCache
+from nanogpt.sampling import Sampler
+from tree_attention import Tree
+
+PARENTS = torch.tensor([-1, 0, 1, 1, 0, 4])  # root -> 1 -> 2, 3 and root -> 4 -> 5
+
+
+def tree_law(rule="walk"):
+    """The whole loop with a tree must have the target's law."""
+
+    def check():
+        import tree_attention as ta
+
+        model, draft = ToyModel(5, 3), ToyDraft(ToyModel(99, 3))
+
+        def start(dice):
+            drafter = ta.TreeDrafter(
+                draft, (2, 1), Sampler(1), dice if rule == "multi_round" else None)
+            return ta.speculate(
+                ToyTarget(model), drafter, [0, 1], Sampler(1), dice, getattr(ta, rule))
+
+        law = loop_law(start, model, Sampler(1), [0, 1], 1, 4)
+        distance = total_variation(law, target_law(model, Sampler(1), [0, 1], 4))
+        assert distance < 1e-12, (
+            f"the text no longer has the target's law: total variation {distance:.3f}")
+
+    return check
+
+
+def observe_mask(f):
+    return {"parents (-1, 0, 1, 1, 0, 4)": f(PARENTS).int(),
+            "the chain (-1, 0, 1)": f(torch.tensor([-1, 0, 1])).int()}
+
+
+def taught_mask(parents):
+    rows = []
+    for row in range(len(parents)):
+        seen, node = set(), row
+        while node >= 0:
+            seen.add(node)
+            node = int(parents[node])
+        rows.append([column in seen for column in range(len(parents))])
+    return torch.tensor(rows)
+
+
+def hidden_root(parents):
+    mask = taught_mask(parents)
+    mask[1:, 0] = False
+    return mask
+
+
+def with_siblings(parents):
+    same = parents[:, None] == parents[None, :]
+    return taught_mask(parents) | (same & torch.ones_like(same).tril())
+
+
+TREE = Tree([7, 1, 2, 0, 2, 1], PARENTS)
+
+
+def observe_walk(f):
+    probs = torch.full((6, 3), 1 / 3)
+    cases = {"the target says 2, 1, 0 (root -> 4 -> 5)": [2, 1, 0],
+             "the target says 1, then 1": [1, 1], "the target says 0 at once": [0]}
+    return {case: f(TREE, probs, Script(draws)) for case, draws in cases.items()}
+
+
+def observe_rows(f):
+    probs = torch.eye(6)  # row i says token i
+    tree = Tree([0, 0, 1, 5], [-1, 0, 1, 1])
+    return {**observe_walk(f), "row i of target_probs says token i": f(tree, probs[:4], Script())}
+
+
+def slip_walk(parent_row=False, no_root=False, first_child=False):
+    def walk(tree, target_probs, dice):
+        path = [0]
+        while True:
+            node = path[-1]
+            token = dice.draw(target_probs[max(int(tree.parents[node]), 0) if parent_row else node])
+            matching = [c for c in tree.children[node] if tree.tokens[c] == token]
+            if first_child:
+                matching = [c for c in tree.children[node][:1] if tree.tokens[c] == token]
+            if not matching:
+                return (path[1:] if no_root else path), token
+            path.append(matching[0])
+
+    return walk
+
+
+MULTI = Tree([0, 0, 1], [-1, 0, 0], torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
+MULTI_TARGET = torch.tensor([[0.25, 0.25, 0.5], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
+
+
+def observe_multi(f):
+    def run(coins):
+        dice = Script([], coins)
+        path, token = f(MULTI, MULTI_TARGET, dice)
+        return path, token, dice.asked
+
+    return {"the first child passes": run([True]),
+            "the first child fails, the second passes": run([False, True]),
+            "both fail": run([False, False])}
+
+
+def slip_multi(keep_target=False, keep_draft=False, plain_end=False):
+    def multi_round(tree, target_probs, dice):
+        from chain_specdec import acceptance_probability, residual
+
+        path = [0]
+        while True:
+            node = path[-1]
+            target = target_probs[node]
+            draft = tree.draft_probs[node] if tree.children[node] else None
+            for child in tree.children[node]:
+                token = int(tree.tokens[child])
+                if dice.flip(acceptance_probability(target, draft, token)):
+                    path.append(child)
+                    break
+                target = target if keep_target else residual(target, draft)
+                if not keep_draft:
+                    draft = draft.clone()
+                    draft[token] = 0
+                    draft = draft / draft.sum()
+            else:
+                return path, dice.draw(target_probs[node] if plain_end else target)
+
+    return multi_round
+
+
+def observe_commit(f):
+    seen = {}
+    for rows in ([0, 2, 3], [0], [0, 1, 2]):
+        cache = KVCache(GPTConfig(3, 8, 1, 1, 1), 1, 8, "cpu", torch.float32)
+        cache.kv[:] = torch.arange(8.0)[:, None]
+        cache.length = 2
+        f(cache, rows)
+        seen[f"length 2, rows numbered 0..7, commit {rows}"] = (
+            cache.length, cache.kv[0, 0, 0, 0, :cache.length, 0])
+    return seen
+
+
+def slip_commit(first=False, no_offset=False, no_root=False, no_length=False):
+    def commit(cache, rows):
+        rows = rows[1:] if no_root else rows
+        n = len(rows)
+        index = torch.tensor(list(range(n)) if first else rows, dtype=torch.long)
+        index = index + (0 if no_offset else cache.length)
+        cache.kv[..., cache.length:cache.length + n, :] = cache.kv.index_select(-2, index)
+        cache.length += 0 if no_length else n
+
+    return commit
+
+
+def observe_top(f):
+    probs = torch.tensor([0.1, 0.4, 0.2, 0.3])
+    return {"probs (.1, .4, .2, .3), n = 2": list(f(probs, 2)),
+            "the same, n = 9": list(f(probs, 9))}
+
+
+BLANKS = [
+    Blank(
+        "tree_attention:top",
+        "Which n tokens become children? The most probable ones, best first.",
+        "torch.topk; a vocabulary may be smaller than n.", 1, 3, observe_top,
+        {"probs (.1, .4, .2, .3), n = 2": [1, 3], "the same, n = 9": [1, 3, 2, 0]}, tree_law(),
+        {"the least probable tokens come first": lambda p, n: p.argsort().tolist()[:n],
+         "n may not exceed the vocabulary, and is not capped":
+            lambda p, n: p.topk(n).indices.tolist(),
+         "the tokens come in the order of their ids":
+            lambda p, n: sorted(p.topk(min(n, len(p))).indices.tolist())}),
+    Blank(
+        "tree_attention:ancestor_mask",
+        "Row i may attend to column j if j is i itself or an ancestor of i. Build the mask from "
+        "the parent pointers.",
+        "Start with the identity; then every row climbs one generation a round.", 7, 10,
+        observe_mask,
+        {"parents (-1, 0, 1, 1, 0, 4)": [
+            [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0],
+            [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]],
+         "the chain (-1, 0, 1)": [[1, 0, 0], [1, 1, 0], [1, 1, 1]]}, tree_law(),
+        {"siblings are visible": with_siblings, "the root is not visible": hidden_root,
+         "the causal mask is used": lambda p: torch.ones(len(p), len(p)).tril().bool(),
+         "only the parent is visible, not its ancestors":
+            lambda p: torch.eye(len(p)).bool() | (torch.arange(len(p))[None] == p[:, None]),
+         "a node does not see itself":
+            lambda p: taught_mask(p) & ~torch.eye(len(p)).bool()}),
+    Blank(
+        "tree_attention:walk",
+        "Draw the target's own token at the node where you stand; if a child carries it, go there.",
+        "The path starts with row 0, and row i of target_probs speaks of the token AFTER node i.",
+        6, 8, observe_rows,
+        {"the target says 2, 1, 0 (root -> 4 -> 5)": ([0, 4, 5], 0),
+         "the target says 1, then 1": ([0, 1], 1), "the target says 0 at once": ([0], 0),
+         "row i of target_probs says token i": ([0, 1, 2], 2)}, tree_law(),
+        {"the parent's distribution is used instead of the node's own": slip_walk(parent_row=True),
+         "the path does not start with the root": slip_walk(no_root=True),
+         "only the first child is looked at": slip_walk(first_child=True)}),
+    Blank(
+        "tree_attention:multi_round",
+        "Chapter 01's coin for each child in turn. After a rejection the target becomes the "
+        "residual, and the draft distribution loses the rejected token.",
+        "Normalise both before the next child; if no child stays, the last residual speaks.",
+        14, 15, observe_multi,
+        {"the first child passes": ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
+         "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.0, [0.0, 0.5, 0.5]]),
+         "both fail": ([0], 2, [0.5, 0.0, [0.0, 0.0, 1.0]])}, tree_law("multi_round"),
+        {"the target is not updated after a rejection": slip_multi(keep_target=True),
+         "the draft distribution keeps the rejected token": slip_multi(keep_draft=True),
+         "the end draws from the target instead of the residual": slip_multi(plain_end=True)}),
+    Blank(
+        "nanogpt.model:KVCache.commit",
+        "Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.",
+        "Row 0 of the new rows lies at self.length. index_select copies, so nothing is overwritten "
+        "before it is read.", 5, 8, observe_commit,
+        {"length 2, rows numbered 0..7, commit [0, 2, 3]": (5, [0.0, 1.0, 2.0, 4.0, 5.0]),
+         "length 2, rows numbered 0..7, commit [0]": (3, [0.0, 1.0, 2.0]),
+         "length 2, rows numbered 0..7, commit [0, 1, 2]": (5, [0.0, 1.0, 2.0, 3.0, 4.0])}, None,
+        {"the first rows are kept instead of the path's": slip_commit(first=True),
+         "the rows are counted from the start of the cache": slip_commit(no_offset=True),
+         "the root is not gathered": slip_commit(no_root=True),
+         "the length does not move": slip_commit(no_length=True)}),
+]

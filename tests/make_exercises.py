@@ -1,0 +1,90 @@
+"""Write the chapters' exercise.py: python tests/make_exercises.py [--check | --force]
+
+Each file holds the chapter's blanks: signature and docstring of the taught function, an empty
+body, and just the imports that the taught bodies use. A file that was edited is left alone
+unless --force says otherwise; --check only compares.
+"""
+
+import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), root / "tests", *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+
+import argparse
+import ast
+import importlib
+import textwrap
+import types
+
+from grading import chapters, reference_source
+
+HEADER = '''"""Chapter {number}: {count} blanks to fill. Grade them with
+
+    python tests/grade.py {number}
+
+and ask for a hint with `python tests/grade.py {number} --hint NAME`. Replace each
+`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+"""
+
+'''
+
+
+def imports_for(blanks):
+    """The import lines that the taught bodies need, neighbours among the blanks left out."""
+    needed = {}
+    for blank in blanks:
+        node, _ = reference_source(blank)
+        module = importlib.import_module(blank.target.split(":")[0])
+        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
+            if hasattr(module, name):
+                needed[name] = getattr(module, name)
+    lines, froms, own = ["import torch"], {}, {blank.name for blank in blanks}
+    for name, value in needed.items():
+        if name in own:
+            continue
+        if isinstance(value, types.ModuleType):
+            lines.append(f"import {value.__name__}")
+        else:
+            froms.setdefault(value.__module__, []).append(name)
+    lines = sorted(set(lines))
+    return "\n".join(lines + [f"from {m} import {', '.join(sorted(n))}" for m, n in froms.items()])
+
+
+def stub(blank):
+    """One blank as source: the question, the signature, the docstring, no body."""
+    node, source = reference_source(blank)
+    doc = node.body[0]
+    head = textwrap.dedent("\n".join(
+        source.splitlines()[node.lineno - 1:doc.end_lineno]
+    ))
+    question = textwrap.fill(blank.question, 96, initial_indent="# ", subsequent_indent="# ")
+    return (f"{question}\n# About {blank.lines} lines, {blank.minutes} minutes.\n\n\n"
+            f'{head}\n    raise NotImplementedError("not yet: {blank.name}")\n')
+
+
+def exercise_source(number, blanks):
+    """The whole exercise.py of a chapter."""
+    body = "\n\n".join(stub(blank) for blank in blanks)
+    imports = imports_for(blanks)
+    return HEADER.format(number=number, count=len(blanks)) + (f"{imports}\n\n" if imports else "") \
+        + body
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
+    parser.add_argument("--force", action="store_true", help="overwrite edited files")
+    args, stale = parser.parse_args(), []
+    for number, (folder, blanks) in chapters().items():
+        path, source = folder / "exercise.py", exercise_source(number, blanks)
+        if path.exists() and path.read_text(encoding="utf-8") == source:
+            continue
+        stale.append(number)
+        if not args.check and (args.force or not path.exists()):
+            path.write_text(source, encoding="utf-8", newline="\n")
+            print(f"wrote {folder.name}/exercise.py")
+        else:
+            print(f"{folder.name}/exercise.py differs from the taught code; --force overwrites it")
+    if args.check and stale:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
