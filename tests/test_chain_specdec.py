@@ -1,8 +1,9 @@
 """Chapter 01: chains of drafts lose nothing, exactly."""
 
-import chain_specdec
 import pytest
 import torch
+
+import chain_specdec
 from chain_specdec import (
     BigramDraft,
     GPTDraft,
@@ -13,8 +14,16 @@ from chain_specdec import (
     residual,
     speculate_chain,
 )
-from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, outcomes, target_law, total_variation
-
+from exact import (
+    ToyDraft,
+    ToyModel,
+    ToyTarget,
+    grid,
+    loop_law,
+    outcomes,
+    target_law,
+    total_variation,
+)
 from nanogpt.generate import collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
