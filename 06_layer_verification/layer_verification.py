@@ -17,11 +17,12 @@ the layer that have children, and lambda_v = a_v / A. At each of them the single
 and its flow is scaled by lambda_v: children get a_w = lambda_v * accept(w), and v sends on
 flow_v = lambda_v * out, which stays below a_v target_probs because out stays below A target_probs.
 
-Why A? TV runs the rule against the whole target and scales its flow by a_v; that fits as well. But
-it reaches for no more than a share a_v of v's draws. LV reaches for lambda_v, a larger share, and
-asks each of them for less: a smaller target is filled more easily. With a_v in the place of A
-every draw is used, but siblings share no mass: still lossless, and shorter by 0.1 to 0.2 tokens.
-On a chain lambda is 1, A is a_v, and what comes out is block verification.
+Why A and lambda? TV runs the rule against the whole target and scales its flow by a_v; that fits as
+well, but it never reaches for more than a share a_v of v's draws. LV reaches for lambda_v, a larger
+share, and asks each draw for less: a smaller target is filled more easily. The shares of a layer
+add up to 1, so whatever is drawn, its scores add up to at most 1. Shares of 1 and a target of
+a_v would break that. Shares of lambda_v and a target of a_v would not, and lose nothing but length:
+0.1 to 0.2 tokens. On a chain lambda is 1 and A is a_v, and LV of any rule is block verification.
 
 By hand, a chain of two: draft (.5, .5), target (.9, .1) at both nodes, token 2 drawn first, SpS.
 a = min(1, .1 / .5) = .2. TV: the next token is accepted with .2 * (1 or .2), .12 on average.
@@ -76,6 +77,7 @@ def end_probabilities(shape, scores, flow):
         rows = layer.rows
         goes_on = sent[:, rows].sum(-1, keepdims=True)
         h = np.maximum(scores[:, rows] - sent[:, rows], 0) / np.maximum(1 - goes_on, TINY)
+        h /= np.maximum(h.sum(-1, keepdims=True), 1)  # 0 / 0 where everything goes on
         ends[:, rows] = alive * h
         alive = np.maximum(alive * (1 - h.sum(-1, keepdims=True)), 0)
     ends[:, :1] = alive  # h of the root is 1, also where Equation 1 would say 0 / 0
