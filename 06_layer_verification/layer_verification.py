@@ -21,8 +21,9 @@ Why A and lambda? TV runs the rule against the whole target and scales its flow 
 well, but it never reaches for more than a share a_v of v's draws. LV reaches for lambda_v, a larger
 share, and asks each draw for less: a smaller target is filled more easily. The shares of a layer
 add up to 1, so whatever is drawn, its scores add up to at most 1. Shares of 1 and a target of
-a_v would break that. Shares of lambda_v and a target of a_v would not, and lose nothing but length:
-0.1 to 0.2 tokens. On a chain lambda is 1 and A is a_v, and LV of any rule is block verification.
+a_v would break that. Shares of lambda_v and a target of a_v would not, and lose nothing but length,
+0.1 to 1.2 tokens in the toy experiment: the bug that no test of losslessness can see.
+On a chain lambda is 1 and A is a_v, and LV of any rule is block verification.
 
 By hand, a chain of two: draft (.5, .5), target (.9, .1) at both nodes, token 2 drawn first, SpS.
 a = min(1, .1 / .5) = .2. TV: the next token is accepted with .2 * (1 or .2), .12 on average.
