@@ -10,9 +10,9 @@ import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__f
 import statistics
 
 import torch
-from equal_budget import chain_and_best_tree, make_decoders, print_verdict
 
 from cautionary_rule import BREAKS, bias_table, mean_bias
+from equal_budget import chain_and_best_tree, make_decoders, print_verdict
 from nanogpt import plots
 from nanogpt.cli import check_decoding, decoding_flags, parser, run, setup
 from nanogpt.data import held_out_prompts

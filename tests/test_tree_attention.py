@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 import torch
-from equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
 from test_chain_specdec import random_gpt
 
 import tree_attention
 from cautionary_rule import BREAKS, bias_table, independent_coins, mean_bias
 from chain_specdec import GPTDraft, speculate_chain
+from equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
 from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
 from nanogpt.generate import Generation, Step, collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
