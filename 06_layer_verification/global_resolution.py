@@ -116,19 +116,19 @@ class CappedGR:
         return weight * ((self.mass / (1 + weight @ self.member.T)) @ self.member)
 
     def solve(self, weight, in_cut):
-        untouched = 1 - (self.draft * in_cut).sum(-1, keepdims=True)  # one draw misses A
-        rest = np.maximum(untouched, 0) ** self.k  # P[all k draws miss A]
+        outside = ~in_cut
+        untouched = (self.draft * outside).sum(-1, keepdims=True)  # P[one draw misses A]
+        rest = untouched ** self.k
         # The most that a token can take: it must be drawn, and outside A no token of A with it.
         drawn = 1 - (1 - self.draft) ** self.k
-        alone = rest - np.maximum(untouched - self.draft, 0) ** self.k
-        most, target = np.where(in_cut, drawn, alone), self.target
-        target_rest = (target * ~in_cut).sum(-1, keepdims=True)
+        most = np.where(in_cut, drawn, rest - np.maximum(untouched - self.draft, 0) ** self.k)
+        wanted = odds(self.target, most)
+        wanted_rest = odds((self.target * outside).sum(-1, keepdims=True), rest)
         for _ in range(self.iterations):
             flow = self.flow(weight)
-            flow_rest = (flow * ~in_cut).sum(-1, keepdims=True)
-            weight = weight * odds(target, most) / odds(flow, most)
+            weight = weight * wanted / odds(flow, most)
             # "None" is a choice like the others; its weight must stay 1, so all others move.
-            none = odds(target_rest, rest) / odds(flow_rest, rest)
+            none = wanted_rest / odds((flow * outside).sum(-1, keepdims=True), rest)
             weight = np.minimum(np.where(in_cut, weight, weight * none), LARGEST_WEIGHT)
         return weight
 

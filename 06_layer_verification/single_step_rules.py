@@ -73,24 +73,26 @@ def positions_asked(beta, k):
     return asked
 
 
-def smallest_rho(draft_probs, target_mass, k, halvings=20):
+def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
     """The smallest rho in [1, k] with which K-SEQ overfills no token, as (n, 1), by bisection.
 
     rho divides the target, so that every position asked may take its share. With beta = sum
     min(draft, target / rho), one position's acceptance, token z takes at most target(z) / rho
     times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho, k always is, and
-    everything above a feasible rho is feasible too. 20 halvings end within 1e-6 (k - 1).
+    everything above a feasible rho is feasible too. A round cuts the interval into 16 parts instead
+    of 2, because numpy charges by the call; five rounds end within 1e-6 (k - 1).
 
     subtle: return the feasible end. The other one is just as close, but not lossless.
     """
-    low = np.ones((len(draft_probs), 1))
-    high = low * k
-    for _ in range(halvings if k > 1 else 0):
-        rho = (low + high) / 2
-        beta = np.minimum(draft_probs, target_mass / rho).sum(-1, keepdims=True)
-        feasible = positions_asked(beta, k) <= rho
-        low, high = np.where(feasible, low, rho), np.where(feasible, rho, high)
-    return high
+    low, width = np.ones((len(draft_probs), 1)), k - 1.0
+    ones = np.ones(draft_probs.shape[1])
+    for _ in range(rounds if k > 1 else 0):
+        width /= parts
+        rho = low + width * np.arange(1, parts)  # (n, parts - 1)
+        share = np.minimum(draft_probs[:, None], target_mass[:, None] / rho[:, :, None])
+        infeasible = positions_asked(share @ ones, k) > rho
+        low = low + width * infeasible.sum(-1, keepdims=True)
+    return low + width
 
 
 class KSEQ:

@@ -92,23 +92,25 @@ class Drafted:
         self.shape = shape_of(tuple(tree.parents.tolist()))
         self.target = as_rows(target_probs)  # (N, V)
         draft = np.zeros_like(self.target) if len(tree) == 1 else as_rows(tree.draft_probs)
-        self.rows, self.possible = np.nonzero(draft)  # pairs of node and token, in order
-        starts = np.searchsorted(self.rows, np.arange(len(draft)))
-        self.slots = np.arange(len(self.rows)) - starts[self.rows]
+        N, V = draft.shape
+        pairs = np.flatnonzero(draft)  # v V + token for every token possible at v, ascending
+        self.rows, self.possible = pairs // V, pairs % V
+        starts = np.searchsorted(self.rows, np.arange(N))
+        self.slots = np.arange(len(pairs)) - starts[self.rows]
         K = int(self.slots.max(initial=0)) + 1
-        self.draft_probs, self.target_probs = np.zeros((2, 1, len(draft), K + 1))
-        self.draft_probs[0, self.rows, self.slots] = draft[self.rows, self.possible]
-        self.target_probs[0, self.rows, self.slots] = self.target[self.rows, self.possible]
+        self.draft_probs, self.target_probs = np.zeros((2, 1, N, K + 1))
+        self.draft_probs[0, self.rows, self.slots] = draft.ravel()[pairs]
+        self.target_probs[0, self.rows, self.slots] = self.target.ravel()[pairs]
         self.target_probs[0, :, K] = np.maximum(1 - self.target_probs[0].sum(-1), 0)
-        slot_of = np.full(draft.shape, -1)
-        slot_of[self.rows, self.possible] = self.slots
-        drawn = slot_of[tree.parents[1:].numpy(), tree.tokens[1:].numpy()]
-        if (drawn < 0).any():
+        drawn = tree.parents[1:].numpy() * V + tree.tokens[1:].numpy()
+        found = np.searchsorted(pairs, drawn)
+        wrong = np.append(pairs, -1)[found] != drawn
+        if wrong.any():
             raise ValueError(
-                f"row {int((drawn < 0).argmax()) + 1} of the tree holds a token of draft "
-                "probability 0; the tree must be drawn from its draft_probs"
+                f"row {int(wrong.argmax()) + 1} of the tree holds a token of draft probability 0; "
+                "the tree must be drawn from its draft_probs"
             )
-        self.tokens = np.concatenate([[0], drawn])[None]
+        self.tokens = np.concatenate([[0], self.slots[found]])[None]
 
     def residual(self, row, in_slots):
         """in_slots (K + 1,), not normalised -> a law over the vocabulary (V,), for the dice."""
