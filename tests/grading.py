@@ -128,7 +128,8 @@ def grade_answer(blank, answer, path="exercise.py"):
     except NotImplementedError:
         return "still blank", blank.question
     except Exception as error:
-        return "crashed", f"{type(error).__name__}: {error} ({own_line(error, path)})"
+        text = f"{type(error).__name__}: {error} ({own_line(error, path)})"
+        return "crashed", text + name_slip(blank, type(error).__name__)
     wanted = plain(blank.expected)
     for case, value in wanted.items():
         if seen[case] != value:
