@@ -3,6 +3,7 @@
     python 06_layer_verification/toy_experiment.py                     # Table 1 and all sweeps
     python 06_layer_verification/toy_experiment.py --sweep             # Table 1 alone
     python 06_layer_verification/toy_experiment.py --depth 5 --similarity 0.25 --sweep
+    python 06_layer_verification/toy_experiment.py --cost              # microseconds per rule
 
 Draft and target are random: for every prefix, logits rho u + (1 - rho) eps with a shared normal u
 and an eps of its own for each of the two, then softmax at a temperature. One seed is one such pair
@@ -28,6 +29,7 @@ import torch
 from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
 from global_resolution import GR
 from iid_trees import SHAPES, shape_parents
+from rule_cost import print_costs
 from single_step_rules import KSEQ, RRS
 from tqdm import tqdm
 from tree_rule import shape_of
@@ -264,6 +266,8 @@ def parse(argv):
     p.add_argument("--sweep-trees", type=int, default=200, help="the same in the sweeps")
     p.add_argument("--sweep", nargs="*", choices=SWEEPS, default=list(SWEEPS),
                    help="what to vary around the setting above; no name: nothing")
+    p.add_argument("--cost", action="store_true",
+                   help="print what each rule costs per tree, and stop")
     p.add_argument("--out", type=Path, default=Path("figures"), help="folder of figures and CSV")
     args = p.parse_args(argv)
     for name in ("seeds", "trees", "sweep_trees"):
@@ -278,6 +282,8 @@ def parse(argv):
 
 def main(argv=None):
     args = parse(argv)
+    if args.cost:
+        return print_costs()
     base = Setting(**{field.name: getattr(args, field.name) for field in fields(Setting)})
     points = {sweep: {value: base.at(sweep, value) for value in SWEEPS[sweep]}
               for sweep in args.sweep}

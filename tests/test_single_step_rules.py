@@ -248,8 +248,7 @@ class RhoOnTheWrongSide(KSEQWrong):
     """The infeasible end of a bisection that stopped early."""
 
     def rho_for(self, draft, target, k):
-        high = smallest_rho(draft, target, k, halvings=6)
-        return np.maximum(high - (k - 1) / 2 ** 6, 1)
+        return smallest_rho(draft, target, k, rounds=1) - (k - 1) / 16
 
 
 class RhoIsK(KSEQWrong):

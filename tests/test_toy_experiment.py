@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+import rule_cost
 import toy_experiment
 from iid_trees import SHAPES, shape_parents
 from toy_experiment import RULES, ManyDice, Setting, ToyPair, main, rules_for, run_setting
@@ -80,6 +81,13 @@ def test_table_1_is_printed_beside_ours(capsys, tmp_path):
     main(["--trees", "2", "--seeds", "2", "--sweep", "--shapes", "multi-chain",
           "--out", str(tmp_path)])
     assert "2.66 (0.03)" in capsys.readouterr().out
+
+
+def test_costs_are_printed_for_every_rule(capsys):
+    rule_cost.print_costs(count=1, size="draft", device="cpu")
+    text = capsys.readouterr().out
+    for name in (*rule_cost.ON_TREES, *rule_cost.ON_CHAINS, "a quarter of it"):
+        assert name in text
 
 
 @pytest.mark.parametrize("flags, what", [
