@@ -86,6 +86,8 @@ def main(argv=None):
     sampler = cli.make_sampler(args)
     if args.k < 1:
         raise ValueError(f"k is {args.k}; a chain holds at least 1 draft token")
+    if args.stop == "":
+        raise ValueError("stop is empty; it must hold at least one character")
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
     target, drafters = load_models(args, dataset, device)

@@ -57,6 +57,8 @@ def load_checkpoint(path, config, device="cpu"):
         return None
     try:
         state = torch.load(path, map_location=device, weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError(type(state))
         saved = state["config"]
     except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError):
         raise ValueError(

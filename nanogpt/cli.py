@@ -1,6 +1,7 @@
 """The flags that all scripts share, and one way to say no to bad input."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def setup(args):
         if args.threads < 1:
             raise ValueError(f"threads is {args.threads}; it must be at least 1")
         torch.set_num_threads(args.threads)
+    if not 0 <= args.seed < 2**32:
+        raise ValueError(f"seed is {args.seed}; it must be in [0, {2**32})")
     torch.manual_seed(args.seed)
     return load_dataset(args.corpus, args.tokenizer), pick_device(args.device)
 
@@ -64,7 +67,7 @@ def check_decoding(args, dataset):
     """Refuse bad decoding flags before anything is trained -> the prompt's tokens.
 
     Raises ValueError for an empty prompt, an unknown character, a count below 1, or a figure
-    folder that cannot be made.
+    folder that cannot be made or written.
     """
     for name in ("max_new_tokens", "prompts"):
         if getattr(args, name) < 1:
@@ -76,6 +79,8 @@ def check_decoding(args, dataset):
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"folder '{args.out}' cannot be made: {error.strerror}") from None
+    if not os.access(args.out, os.W_OK):
+        raise ValueError(f"folder '{args.out}' cannot be written; choose another with --out")
     return prompt
 
 

@@ -23,6 +23,10 @@ def pick_device(name="auto"):
     if not there[kind]:
         usable = ", ".join(k for k, ok in there.items() if ok)
         raise ValueError(f"device '{name}' is not available here; this machine has: {usable}")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if name not in (kind, *(f"{kind}:{i}" for i in range(count))):
+        raise ValueError(f"device is '{name}'; the {kind} devices here are {kind}:0 to "
+                         f"{kind}:{count - 1}")
     return torch.device(name)
 
 

@@ -158,10 +158,12 @@ def collect(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
     The end may fall inside an accepted block: the block is cut there, and the tokens cut off
     count nowhere. stop: a string; decode: tokens -> text, needed with stop.
     on_tokens(tokens): called with each step's tokens, to stream the text.
-    -> Generation. Raises ValueError if max_new_tokens < 1.
+    -> Generation. Raises ValueError if max_new_tokens < 1 or stop is empty.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
+    if stop == "":
+        raise ValueError("stop is empty; it must hold at least one character")
     tokens, kept, start = [], [], None
     for step in steps:
         emitted = step.tokens[:max_new_tokens - len(tokens)]

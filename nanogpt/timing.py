@@ -109,6 +109,9 @@ def main(argv=None):
     p.add_argument("--size", choices=SIZES, default="baby")
     p.add_argument("--cached", type=int, default=128, help="rows already in the cache")
     args = p.parse_args(argv)
+    most = SIZES[args.size].block_size // 2
+    if not 1 <= args.cached <= most:
+        raise ValueError(f"cached is {args.cached}; it must be in [1, {most}], half the context")
     dataset, device = setup(args)
     model = get_gpt(args.size, dataset, device, args.retrain)
     curves = {}

@@ -237,6 +237,10 @@ def main(argv=None):
     args_parser.add_argument("--batch-size", type=int, help="sequences a step, over all processes")
     args_parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     args = args_parser.parse_args(argv)
+    for name in ("steps", "batch_size"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
     args.device = start_processes(args.device)
     dataset, device = setup(args)
     recipe = SIZES[args.size].recipe

@@ -13,7 +13,10 @@ CHAPTERS = sorted(ROOT.glob("0?_*"))
 SOURCES = [path for folder in [ROOT / "nanogpt", ROOT / "tests", *CHAPTERS]
            for path in sorted(folder.glob("*.py"))]
 TAUGHT = [p for p in SOURCES if p.parent.name != "tests" and p.name != "exercise.py"]
-SCRIPTS = [p for p in SOURCES if p.name in ("train_and_decode.py", "toy_experiment.py")]
+SCRIPTS = [p for p in TAUGHT if p.parent in CHAPTERS
+           and '__name__ == "__main__"' in p.read_text(encoding="utf-8")]
+PATH_LINE = ("import sys; from pathlib import Path; sys.path[:0] = map(str, "
+             '[(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa:')
 ALONE = {"train_and_decode", "exercise", "__init__"}  # one per folder, never imported
 
 
@@ -44,8 +47,9 @@ def test_imports_run_one_way():
 
 def test_only_scripts_find_the_project_by_themselves():
     for path in TAUGHT:
-        if path not in SCRIPTS:
-            assert "sys.path" not in path.read_text(encoding="utf-8"), path
+        text = path.read_text(encoding="utf-8")
+        assert text.count("sys.path") == (path in SCRIPTS), path
+        assert path not in SCRIPTS or text.count(PATH_LINE) == 1, path
 
 
 def test_public_names_are_documented():

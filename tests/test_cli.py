@@ -1,0 +1,131 @@
+"""Bad input: one sentence that names it, exit status 2, and nothing is trained before."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nanogpt import cli, timing, train
+from nanogpt.checkpoint import save_checkpoint
+from nanogpt.device import pick_device
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = {path.parent.name[:2]: path for path in sorted(ROOT.glob("0?_*/train_and_decode.py"))}
+SCRIPTS["toy"] = ROOT / "06_layer_verification" / "toy_experiment.py"
+
+
+def load_script(name):
+    """A script as a module; scripts share one file name, so they cannot be imported by it."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", SCRIPTS[name])
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def sentence_of(main, capsys, *flags):
+    """Run main(flags) as a script would -> what it says on stderr."""
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(lambda: main(list(flags)))
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    return error
+
+
+@pytest.fixture
+def nothing_is_trained(monkeypatch):
+    monkeypatch.setattr(train, "fit", lambda *a, **k: pytest.fail("trained before checking"))
+
+
+SHARED = [
+    (["--prompt", ""], "the prompt is empty"),
+    (["--prompt", "\u00e9"], "character '\u00e9' at position 0 is not in the vocabulary"),
+    (["--max-new-tokens", "0"], "max_new_tokens is 0"),
+    (["--prompts", "0"], "prompts is 0"),
+    (["--threads", "0"], "threads is 0"),
+    (["--seed", "-1"], "seed is -1"),
+    (["--device", "abacus"], "device is 'abacus'"),
+    (["--device", "cpu:x"], "device is 'cpu:x'"),
+    (["--corpus", "none.txt"], "corpus 'none.txt' cannot be read"),
+    (["--out", __file__], "cannot be made"),
+    (["--size", "huge"], "invalid choice: 'huge'"),
+]
+OWN = [
+    ("01", ["--temperature", "-1"], "temperature is -1.0"),
+    ("01", ["--top-p", "0"], "top_p is 0.0"),
+    ("01", ["--top-k", "0"], "top_k is 0"),
+    ("01", ["--k", "0"], "k is 0"),
+    ("01", ["--k", "many"], "invalid int value: 'many'"),
+    ("01", ["--stop", ""], "stop is empty"),
+    ("02", ["--temperatures", "0", "-1"], "temperature is -1.0"),
+    ("05", ["--temperatures", "nan"], "temperature is nan"),
+    ("05", ["--budgets", "7", "0"], "budgets are [7, 0]"),
+    ("05", ["--block-size", "0"], "block-size is 0"),
+    ("06", ["--depth", "0"], "depth is 0"),
+    ("06", ["--branching", "0"], "branching is 0"),
+    ("06", ["--top-p", "1.5"], "top_p is 1.5"),
+    ("toy", ["--depth", "0"], "depth is 0"),
+    ("toy", ["--similarity", "2"], "similarity is 2.0"),
+    ("toy", ["--seeds", "0"], "seeds is 0"),
+]
+
+
+@pytest.mark.parametrize("flags, sentence", SHARED)
+def test_shared_flags(nothing_is_trained, capsys, flags, sentence):
+    assert sentence in sentence_of(load_script("01").main, capsys, *flags)
+
+
+@pytest.mark.parametrize("script, flags, sentence", OWN)
+def test_flags_of_the_chapters(nothing_is_trained, capsys, tmp_path, script, flags, sentence):
+    assert sentence in sentence_of(
+        load_script(script).main, capsys, *flags, "--out", str(tmp_path))
+
+
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "toy"])
+def test_every_script_checks_the_prompt_first(nothing_is_trained, capsys, script):
+    assert "the prompt is empty" in sentence_of(load_script(script).main, capsys, "--prompt", "")
+
+
+@pytest.mark.parametrize("module, flags, sentence", [
+    (train, ["--steps", "0"], "steps is 0"), (train, ["--batch-size", "-1"], "batch_size is -1"),
+    (timing, ["--cached", "0"], "cached is 0"), (timing, ["--cached", "500"], "cached is 500"),
+])
+def test_flags_of_training_and_timing(nothing_is_trained, capsys, module, flags, sentence):
+    assert sentence in sentence_of(module.main, capsys, *flags)
+
+
+def test_a_figure_folder_that_cannot_be_written(nothing_is_trained, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli.os, "access", lambda *a: False)  # root may write everywhere
+    error = sentence_of(load_script("01").main, capsys, "--out", str(tmp_path))
+    assert f"folder '{tmp_path}' cannot be written" in error
+
+
+def test_damaged_and_foreign_checkpoints(capsys, tmp_path, monkeypatch):
+    path = tmp_path / "draft.pt"
+    monkeypatch.setattr(train, "checkpoint_path", lambda *a: path)
+    flags = "--size", "draft", "--out", str(tmp_path)
+    path.write_bytes(b"no checkpoint")
+    assert "draft.pt is damaged" in sentence_of(load_script("01").main, capsys, *flags)
+    save_checkpoint(path, {"another": "model"}, {"step": 1})
+    assert "belongs to other settings" in sentence_of(load_script("01").main, capsys, *flags)
+
+
+def test_a_device_that_is_not_there():
+    assert pick_device("auto").type in ("cpu", "cuda", "mps")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="not available here; this machine has"):
+            pick_device("cuda")
+
+
+def test_the_real_script_says_one_sentence(tmp_path):
+    """As a user runs it: another folder, no PYTHONPATH; stdout stays empty."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    answer = subprocess.run([sys.executable, str(SCRIPTS["01"]), "--temperature", "-1"],
+                            cwd=tmp_path, env=environment, capture_output=True, text=True,
+                            timeout=120)
+    assert answer.returncode == 2 and answer.stdout == ""
+    assert answer.stderr == "error: temperature is -1.0; it must be 0 (greedy) or more\n"
