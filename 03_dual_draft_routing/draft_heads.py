@@ -102,7 +102,7 @@ class DraftHead(nn.Module):
 
         -> log-probabilities of the token after each node (n, V) on the CPU, their states (n, C).
         """
-        depth = 0 if states is self.state else 1
+        depth = 0 if states is self.state else 1  # only the root is read into the committed state
         tokens = torch.tensor(tokens, device=states.device)
         states = self.advance(states, self.embedded(tokens, depth))
         logits = self.target.lm_head(norm(states)).float()

@@ -143,30 +143,43 @@ class HeadDrafter:
         return self.propose_scored(root, room)[0]
 
 
-class RoutedDrafter:
-    """The chapter's drafter: both trees are grown, one is returned.
+class BothHeads:
+    """What every use of two heads shares: both advance on the accepted rows, whoever drafted them.
 
-    drafters: two (or more) HeadDrafters; choose(list of scores) -> which one, by default the
-    paper's rule; another function makes another router.
-    choices: the index chosen in every step so far; means: mu of every head in every step.
+    That is the interchangeability lemma, section 7. drafters: two (or more) HeadDrafters.
     """
 
-    def __init__(self, drafters, choose=None):
+    def __init__(self, drafters):
         self.drafters = drafters
-        self.choose = choose or (lambda scores: route([mean_confidence(s) for s in scores]))
-        self.choices, self.means = [], []
 
     def reset(self):
         for drafter in self.drafters:
             drafter.reset()
 
     def observe(self, tokens, hidden, rows):
-        # Both advance on the accepted rows: the interchangeability lemma, section 7.
         for drafter in self.drafters:
             drafter.observe(tokens, hidden, rows)
 
+    def propose_both(self, root, room):
+        """-> the heads' trees, and for each the scores of its nodes."""
+        return zip(*(d.propose_scored(root, room) for d in self.drafters), strict=True)
+
+
+class RoutedDrafter(BothHeads):
+    """The chapter's drafter: both trees are grown, one is returned.
+
+    choose(list of scores) -> which one, by default the paper's rule; another function makes
+    another router.
+    choices: the index chosen in every step so far; means: mu of every head in every step.
+    """
+
+    def __init__(self, drafters, choose=None):
+        super().__init__(drafters)
+        self.choose = choose or (lambda scores: route([mean_confidence(s) for s in scores]))
+        self.choices, self.means = [], []
+
     def propose(self, root, room):
-        trees, scores = zip(*(d.propose_scored(root, room) for d in self.drafters), strict=True)
+        trees, scores = self.propose_both(root, room)
         self.means.append([mean_confidence(s) for s in scores])
         self.choices.append(self.choose(list(scores)))
         return trees[self.choices[-1]]
