@@ -1,0 +1,249 @@
+"""Chapter 04: the union of two trees, verified once; exact, equal prefixes included."""
+
+import pytest
+import torch
+from test_chain_specdec import random_gpt
+from test_dual_draft_routing import (
+    PROMPT,
+    SAMPLERS,
+    exact_bias,
+    paths_of,
+    random_heads,
+    toy_pair,
+)
+
+from dual_draft_routing import HeadDrafter
+from merged_trees import (
+    MergedDrafter,
+    TrieDrafter,
+    accept_paths,
+    block_mask,
+    distinct_prefixes,
+    draw_in_both_keep_longer,
+    merge,
+    path_matrix,
+    phi,
+    trie_merge,
+)
+from nanogpt.generate import collect, plain_decode
+from nanogpt.sampling import Dice, Sampler
+from tree_attention import Tree, speculate, walk
+
+# The paper's figure: three draft nodes in each tree, the same root.
+FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
+SECOND = Tree([9, 1, 4, 5], [-1, 0, 1, 0])
+
+
+def random_tree(seed, vocab=3, size=9):
+    generator = torch.Generator().manual_seed(seed)
+    parents = [-1] + [int(torch.randint(i, (1,), generator=generator)) for i in range(1, size)]
+    tokens = torch.randint(vocab, (size,), generator=generator)
+    tokens[0] = 0
+    return Tree(tokens, parents)
+
+
+# ---------------------------------------------------------------- the merge
+
+
+def test_worked_example_of_the_paper():
+    assert [phi(row, 3) for row in range(4)] == [0, 4, 5, 6]
+    union = merge(FIRST, SECOND)
+    assert union.tokens.tolist() == [9, 1, 2, 3, 1, 4, 5]
+    assert union.parents.tolist() == [-1, 0, 1, 1, 0, 4, 0]
+    assert union.depths.tolist() == [0, 1, 2, 2, 1, 2, 1]
+    assert union.mask.int().tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0],
+        [1, 1, 0, 1, 0, 0, 0],
+        [1, 0, 0, 0, 1, 0, 0],
+        [1, 0, 0, 0, 1, 1, 0],
+        [1, 0, 0, 0, 0, 0, 1],
+    ]
+    assert path_matrix(union).tolist() == [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_invariants_of_the_merge(seed):
+    first, second = random_tree(seed, size=2 + seed), random_tree(seed + 100, size=7)
+    union, n = merge(first, second), len(first) - 1
+    assert len(union) == 1 + n + len(second) - 1 and union.tokens[0] == first.tokens[0]
+    assert torch.equal(union.mask, block_mask(first, second))
+    # Disjoint below the root: no row sees a row of the other tree.
+    assert not union.mask[1:n + 1, n + 1:].any() and not union.mask[n + 1:, 1:n + 1].any()
+    assert union.mask[:, 0].all()
+    assert union.depths.tolist() == first.depths.tolist() + second.depths.tolist()[1:]
+    # Every root path of either tree is there, under its remapped row.
+    for row, path in enumerate(paths_of(second)):
+        assert paths_of(union)[phi(row, n)] == path
+    assert paths_of(union)[:n + 1] == paths_of(first)
+
+
+def test_path_matrix_of_degenerate_trees():
+    assert path_matrix(Tree([1], [-1])).tolist() == [[0]]
+    assert path_matrix(Tree([1, 2, 3], [-1, 0, 1])).tolist() == [[0, 1, 2]]
+
+
+# ---------------------------------------------------------------- acceptance
+
+
+def frontier_walk(tree, target_probs, dice):
+    """The walk on the tree itself, whole frontier of matching nodes: the reference."""
+    frontier, length = [0], 0
+    tokens = tree.tokens.tolist()
+    while True:
+        token = dice.draw(target_probs[frontier[0]])
+        below = [c for node in frontier for c in tree.children[node] if tokens[c] == token]
+        if not below:
+            return length, token
+        frontier, length = below, length + 1
+
+
+def probs_by_prefix(tree, seed, vocab=3, greedy=False):
+    """Equal prefixes have equal distributions, as the mask guarantees."""
+    rows = []
+    for path in paths_of(tree):
+        generator = torch.Generator().manual_seed(seed * 7919 + hash(path) % 100_003)
+        probs = torch.rand(vocab, generator=generator, dtype=torch.float64)
+        rows.append(torch.eye(vocab)[probs.argmax()] if greedy else probs / probs.sum())
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_path_matrix_acceptance_is_the_walk_on_the_tree(greedy):
+    """Random trees, most of them with equal siblings; same dice, same tokens."""
+    lengths = []
+    for seed in range(150):
+        tree = merge(random_tree(seed), random_tree(seed + 1000, size=6))
+        probs = probs_by_prefix(tree, seed, greedy=greedy)
+        path, token = accept_paths(tree, probs, Dice(seed))
+        length, expected = frontier_walk(tree, probs, Dice(seed))
+        assert (len(path) - 1, token) == (length, expected)
+        assert tree.parents[path].tolist() == [-1, *path[:-1]]
+        lengths.append(length)
+    assert max(lengths) >= 3 and min(lengths) == 0
+
+
+def test_the_frontier_advances_in_both_subtrees():
+    """After token 1, which stands in both trees, only the second tree holds the 4. A walk that
+    follows the first matching child misses it."""
+    union = merge(FIRST, SECOND)
+    wants = torch.eye(10)[[1, 4, 0, 0, 4, 7, 0]]
+    assert accept_paths(union, wants, Dice(0)) == ([0, 4, 5], 7)
+    assert walk(union, wants, Dice(0)) == ([0, 1], 4)
+
+
+def test_both_toy_subtrees_hold_equal_prefixes():
+    """What makes the next test worth something."""
+    drafter = MergedDrafter(toy_pair(budget=3))
+    for d in drafter.drafters:
+        d.head.state = torch.tensor([PROMPT])
+    first, second = (set(paths_of(d.propose(2, 9))) for d in drafter.drafters)
+    assert len(first & second) > 1
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_merging_is_exactly_lossless(sampler):
+    pair = toy_pair(budget=3)
+    assert exact_bias(lambda dice: MergedDrafter(pair), sampler, accept=accept_paths) < 1e-12
+    # Both heads the same: every prefix stands in both subtrees.
+    twins = toy_pair(budget=3, seeds=(8, 8))
+    assert exact_bias(lambda dice: MergedDrafter(twins), sampler, accept=accept_paths) < 1e-12
+    trie = TrieDrafter(toy_pair(budget=4), 4)
+    assert exact_bias(lambda dice: trie, sampler, accept=accept_paths) < 1e-12
+    assert exact_bias(lambda dice: trie, sampler, accept=walk) < 1e-12
+
+
+@pytest.mark.parametrize("seeds", [(8, 9), (8, 8)])
+def test_drawing_in_both_and_keeping_the_longer_is_biased(seeds):
+    pair = toy_pair(budget=3, seeds=seeds)
+    rule = draw_in_both_keep_longer(3)
+    for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
+        bias = exact_bias(lambda dice: MergedDrafter(pair), sampler, rounds=1, accept=rule)
+        assert bias > 0.02
+
+
+# ---------------------------------------------------------------- merging never accepts less
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_merging_never_accepts_less_than_either_head(seed):
+    """Temperature 0, equal per-head budget, every step of a real decoding."""
+    target = random_gpt(seed)
+    pair = [HeadDrafter(head, 4, 3, 6) for head in random_heads(target, seed)]
+    merged, trie = MergedDrafter(pair), TrieDrafter(pair, 12)
+    plain = collect(plain_decode(target, [1, 2], Sampler(0), Dice(0)), 60).tokens
+    for drafter, room in ((merged, 12), (trie, 12)):
+        steps = speculate(target, drafter, [1, 2], Sampler(0), Dice(0), accept_paths)
+        result = collect(steps, 60)
+        assert result.tokens == plain
+        assert max(step.drafted for step in result.steps) <= room
+    checked, steps = 0, speculate(target, merged, [1, 2], Sampler(0), Dice(0), accept_paths)
+    next(steps)
+    for _ in range(15):
+        tree, path, target_probs = next(steps).detail
+        n = (len(tree) - 1) // 2
+        for rows in (range(n + 1), [0, *range(n + 1, len(tree))]):
+            rows, parents = list(rows), tree.parents.tolist()
+            alone = Tree(tree.tokens[rows], [-1] + [rows.index(parents[r]) for r in rows[1:]])
+            single, _ = walk(alone, target_probs[rows], Dice(0))
+            assert len(path) >= len(single)
+            checked += 1
+    assert checked == 30
+
+
+# ---------------------------------------------------------------- the trie
+
+
+def random_scores(tree, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = [0.0]
+    for parent in tree.parents.tolist()[1:]:
+        scores.append(scores[parent] - float(torch.rand(1, generator=generator)))
+    return scores
+
+
+def best_part(tree, scores, budget):
+    from dual_draft_routing import best_nodes, keep_rows
+
+    return keep_rows(tree.tokens.tolist(), tree.parents.tolist(), scores,
+                     best_nodes(scores, budget))
+
+
+def one_per_prefix(tree):
+    """A tree without equal siblings, as a head drafts it."""
+    merged, _ = trie_merge([tree], [random_scores(tree, 1)], 99)
+    return merged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_trie_never_has_fewer_distinct_prefixes_at_equal_total_budget(seed):
+    big = [one_per_prefix(random_tree(s, vocab=4, size=20)) for s in (seed, seed + 500)]
+    scores = [random_scores(tree, seed + i) for i, tree in enumerate(big)]
+    for budget in (2, 4, 8):
+        halves = [best_part(t, s, budget // 2)[0] for t, s in zip(big, scores, strict=True)]
+        plain = merge(*halves)
+        trie, trie_scores = trie_merge(big, scores, budget)
+        assert len(distinct_prefixes(trie)) == len(trie) - 1 <= budget
+        assert len(distinct_prefixes(trie)) >= len(distinct_prefixes(plain))
+        assert distinct_prefixes(trie) <= distinct_prefixes(merge(*big))
+        parents = trie.parents.tolist()
+        assert all(trie_scores[parents[r]] >= trie_scores[r] for r in range(1, len(trie)))
+
+
+def test_trie_by_hand():
+    one, two = Tree([9, 1, 2], [-1, 0, 1]), Tree([9, 1, 3], [-1, 0, 1])
+    tree, scores = trie_merge([one, two], [[0, -1, -2], [0, -0.5, -4]], 3)
+    assert (tree.tokens.tolist(), tree.parents.tolist()) == ([9, 1, 2, 3], [-1, 0, 1, 1])
+    assert scores == [0, -0.5, -2, -4]  # the shared node keeps the better score
+    assert trie_merge([one, two], [[0, -1, -2], [0, -0.5, -4]], 2)[0].tokens.tolist() == [9, 1, 2]
+
+
+def test_bad_input():
+    other_root = Tree([8, 1], [-1, 0])
+    with pytest.raises(ValueError, match="roots are 9 and 8"):
+        merge(FIRST, other_root)
+    with pytest.raises(ValueError, match="roots differ"):
+        trie_merge([FIRST, other_root], [[0, -1, -2, -2], [0, -1]], 3)
+    with pytest.raises(ValueError, match="budget is 0"):
+        trie_merge([FIRST, SECOND], [[0, -1, -2, -2], [0, -1, -2, -2]], 0)
