@@ -56,6 +56,7 @@ PAPER = {
     "TRV": ((2.45, 0.03), (2.67, 0.04), (2.71, 0.04)),
     "GBV": ((2.60, 0.03), None, None),
 }
+COLORS = dict(zip([*STEPS, "TRV", "GBV", "BV"], plots.SERIES, strict=False))
 LARGEST_MODEL = 20_000_000  # logits of one model
 
 
@@ -215,22 +216,21 @@ def cells(result, shape_name, name, with_paper):
 
 def draw_sweep(sweep, points, shape_names, path):
     """points: {value: results} -> a figure with one panel a shape, LV solid and TV dashed."""
-    axes = plots.new_axes(4.2 * len(shape_names), 3.8, max(len(shape_names), 2))
-    for ax, shape_name in zip(axes, shape_names, strict=False):
+    axes = plots.new_axes(4.2 * len(shape_names) + 1.4, 3.8, len(shape_names))
+    axes = axes if len(shape_names) > 1 else [axes]
+    for ax, shape_name in zip(axes, shape_names, strict=True):
         for name in RULES:
             known = [(v, r[shape_name, name]) for v, r in points.items() if (shape_name, name) in r]
             if not known:
                 continue
             values, results = zip(*known, strict=True)
             lift, _, step = name.rpartition(" + ")
-            color = dict(zip(STEPS, plots.SERIES, strict=False)).get(step, plots.GREY)
-            marker = {"GBV": "D", "TRV": "s", "BV": "x"}.get(step, "o")
             ax.errorbar(values, [m for m, _ in results], [e for _, e in results], label=name,
-                        color=color, marker=marker, markersize=4,
+                        color=COLORS[step], marker="o", markersize=4,
                         linestyle="--" if lift == "TV" else "-" if lift else ":")
         ax.set_xticks(list(points))
         plots.plain_frame(ax, shape_name, sweep, "accepted tokens")
-    axes[0].legend(fontsize=8)
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
     return plots.save(axes[0], path)
 
 
