@@ -1,0 +1,128 @@
+"""Merged trees for real: the union of two heads' trees against routing and single heads.
+
+    python 04_merged_trees/train_and_decode.py
+"""
+
+import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+
+from draft_heads import get_heads, heads_for_decoding
+
+from dual_draft_routing import HeadDrafter, RoutedDrafter
+from merged_trees import MergedDrafter, TrieDrafter, accept_paths, block_mask, merge
+from nanogpt import cli, plots
+from nanogpt.data import held_out_prompts
+from nanogpt.device import device_name
+from nanogpt.generate import collect, plain_decode
+from nanogpt.precision import for_decoding, precision_of
+from nanogpt.report import print_differences, print_table, print_text, results_table
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.timing import compare, cost_curve, interpolate, speedup, summarize
+from nanogpt.train import get_gpt
+from tree_attention import Tree, speculate, walk
+
+COLORS = (plots.BLUE, plots.ORANGE)
+
+
+def decoders(target, heads, sampler, budget):
+    """{name: start(prompt, seed)}; after the name the draft nodes that are verified, at most."""
+    def pair(nodes):
+        return [HeadDrafter(head, budget=nodes) for head in heads]
+
+    def decoder(make, accept=walk):
+        return lambda prompt, seed: speculate(target, make(), prompt, sampler, Dice(seed), accept)
+
+    half, twice = max(budget // 2, 1), 2 * budget
+    return {
+        "plain": lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed)),
+        f"head 1, {budget}": decoder(lambda: pair(budget)[0]),
+        f"head 2, {budget}": decoder(lambda: pair(budget)[1]),
+        f"routed, {budget}": decoder(lambda: RoutedDrafter(pair(budget))),
+        f"merged, {half} + {half}": decoder(lambda: MergedDrafter(pair(half)), accept_paths),
+        f"trie-merged, {budget}": decoder(lambda: TrieDrafter(pair(budget), budget)),
+        f"head 1, {twice}": decoder(lambda: pair(twice)[0]),
+        f"merged, {budget} + {budget}": decoder(lambda: MergedDrafter(pair(budget)), accept_paths),
+        f"trie-merged, {twice}": decoder(lambda: TrieDrafter(pair(twice), twice)),
+    }
+
+
+def cost_table(results, curve):
+    """Verification cost included: what tau costs, and what it would bring if drafting were free."""
+    rows = []
+    for name, generations in results.items():
+        if name == "plain":
+            continue
+        line = summarize(generations)
+        cost = interpolate(curve, 1 + line["drafted"]) / curve[1]
+        share = sum(g.share("draft") for g in generations) / len(generations)
+        rows.append([name, f"{line['tau']:.2f}", f"{cost:.2f}", f"{line['tau'] / cost:.2f}x",
+                     f"{share:.0%}", f"{speedup(generations, results['plain']):.2f}x"])
+    print_table(["method, draft nodes", "tau", "c(N)/c(1)", "tau / cost", "drafting", "speed-up"],
+                rows)
+
+
+def draw_example(out):
+    """The paper's worked example, n1 = 3: tree and mask of the union, a colour for each head."""
+    first = Tree([0, 1, 2, 3], [-1, 0, 1, 1])
+    union = merge(first, Tree([0, 1, 4, 5], [-1, 0, 1, 0]))
+    names = ["s", "a", "b", "c", "d", "e"]
+    colors = [plots.INK] + [COLORS[row > 3] for row in range(1, 7)]
+    plots.save(plots.draw_tree(union, names.__getitem__, colors=colors), out / "example.png")
+    mask = block_mask(first, Tree([0, 1, 4, 5], [-1, 0, 1, 0]))
+    plots.save(plots.draw_mask(mask, [f"{row} {names[int(t)]}" for row, t in
+                                      enumerate(union.tokens)], title="M of the union"),
+               out / "mask.png")
+
+
+def draw_real_step(target, heads, prompt, tokenizer, out):
+    """The step of a real decoding that accepted most, one colour a head."""
+    pair = [HeadDrafter(head, budget=6) for head in heads]
+    steps = collect(speculate(target, MergedDrafter(pair), prompt, Sampler(), Dice(1),
+                              accept_paths), 60).steps
+    step = max(steps[:-1], key=lambda step: len(step.tokens))
+    tree, path, target_probs = step.detail
+    # The heads' trees hold equally many nodes, so the second starts behind the half.
+    colors = [plots.INK] + [COLORS[row > (len(tree) - 1) // 2] for row in range(1, len(tree))]
+    plots.save(plots.draw_tree(tree, lambda t: tokenizer.decode([t]), path, target_probs,
+                               colors=colors, next_token=step.tokens[-1]), out / "tree.png")
+
+
+def main(argv=None):
+    p = cli.parser(__doc__.splitlines()[0])
+    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    p.add_argument("--budget", type=int, default=8, help="draft nodes of one head's tree")
+    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    args = p.parse_args(argv)
+    samplers = [Sampler(t) for t in args.temperatures]
+    HeadDrafter(None, budget=args.budget)  # refuses a bad budget before anything is trained
+    dataset, device = cli.setup(args)
+    prompt = cli.check_decoding(args, dataset)
+    trained = get_gpt(args.size, dataset, device, args.retrain)
+    heads = get_heads(trained, dataset, device, args.retrain)
+    target = for_decoding(trained, args.precision)
+    heads = heads_for_decoding(heads, target)
+    draw_example(args.out)
+    draw_real_step(target, heads, prompt, dataset.tokenizer, args.out)
+
+    print_text(f"\n{args.prompt}")
+    pair = [HeadDrafter(head, budget=args.budget) for head in heads]
+    collect(speculate(target, MergedDrafter(pair), prompt, samplers[-1], Dice(args.seed),
+                      accept_paths), args.max_new_tokens,
+            on_tokens=lambda tokens: print_text(dataset.tokenizer.decode(tokens)))
+    curve = cost_curve(target, rows=sorted({1, 1 + args.budget, 1 + 2 * args.budget}))
+    print(f"\n\n{args.size} target in {precision_of(target)} on {device_name(device)}; one "
+          "forward of N rows, ms: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()))
+    prompts = held_out_prompts(dataset, args.prompts)
+    for sampler in samplers:
+        print(f"\ntemperature {sampler.temperature:g}\n")
+        results = compare(decoders(target, heads, sampler, args.budget), prompts,
+                          args.max_new_tokens)
+        results_table(results, "plain", greedy=sampler.temperature == 0)
+        if sampler.temperature == 0:
+            print_differences(results, "plain", prompts, target)
+        print()
+        cost_table(results, curve)
+    print(f"\nfigures: {args.out}")
+
+
+if __name__ == "__main__":
+    cli.run(main)
