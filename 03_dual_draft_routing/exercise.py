@@ -1,0 +1,47 @@
+"""Chapter 03: 3 blanks to fill. Grade them with
+
+    python tests/grade.py 03
+
+and ask for a hint with `python tests/grade.py 03 --hint NAME`. Replace each
+`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+"""
+
+import torch
+from dual_draft_routing import confidence
+
+# Which rows stay? The root and the `budget` nodes with the best cumulative scores.
+# About 2 lines, 5 minutes.
+
+
+def best_nodes(scores, budget):
+    """The rows of the root and of the `budget` best nodes, in rising order.
+
+    scores: one cumulative log-score a row, the root first; equal scores go to the earlier row.
+
+    subtle: whoever keeps a node keeps its parent. A child's score is its parent's plus a
+    log-probability, so never higher, and parents stand in earlier rows, so a tie is theirs too.
+
+    Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
+    """
+    raise NotImplementedError("not yet: best_nodes")
+
+
+# One number for a tree: the mean of c = exp(s) over its drafted nodes.
+# About 2 lines, 5 minutes.
+
+
+def mean_confidence(scores):
+    """mu_h, the mean of c over the retained nodes, in [0, 1]; 0 for a tree that is only a root.
+
+    Source: section 5. Three nodes with the path probabilities .8, .6, .1 make mu = .5.
+    """
+    raise NotImplementedError("not yet: mean_confidence")
+
+
+# Which head's tree is verified? The one with the larger mean; the first on a tie.
+# About 1 lines, 3 minutes.
+
+
+def route(statistics):
+    """h* = argmax over the heads of mu_h; the first head on a tie. Source: section 5."""
+    raise NotImplementedError("not yet: route")
