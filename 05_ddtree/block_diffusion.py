@@ -48,43 +48,25 @@ class BlockLayer(nn.Module):
         self.up = nn.Linear(n_embd, mlp * n_embd, bias=False)
         self.down = nn.Linear(mlp * n_embd, n_embd, bias=False)
 
-    def project(self, x, cos, sin):
-        """x (B, R, C), normalised -> q, k (both rotated) and v, each (B, n_head, R, head_dim).
+    def forward(self, x, context, cos, sin, blocked, cache, layer):
+        """x (B, R, C): block rows; context (B, T, C): the rows before them, already normalised.
 
-        The same projection serves the context and the block's own states; the context's queries
-        are not used.
+        Keys and values come from both, through the same matrices in one product; queries from the
+        block alone. blocked (B, 1, R, T + R) bool or None: which keys a row may not see.
         """
-        B, R, C = x.shape
-        qkv = self.qkv(x).view(B, R, 3, self.n_head, C // self.n_head)
-        qk = rotate(qkv[:, :, :2], cos, sin)
-        return (t.transpose(1, 2) for t in (qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2]))
-
-    def forward(self, x, cos, sin, context, layer, blocked):
-        """x (B, R, C) block rows; context: what `write(layer, k, v)` joins to the block's keys;
-        blocked (B, 1, R, T + R) bool or None: which keys a row may not see."""
-        q, k, v = self.project(norm(x), cos, sin)
-        k, v = context.write(layer, k, v)  # (B, nh, T + R, hd)
+        B, T, C = context.shape
+        rows = torch.cat([context, norm(x)], 1)  # (B, T + R, C)
+        qkv = self.qkv(rows).view(B, -1, 3, self.n_head, C // self.n_head)
+        qk, v = rotate(qkv[:, :, :2], cos, sin), qkv[:, :, 2]
+        q, k, v = (t.transpose(1, 2) for t in (qk[:, T:, 0], qk[:, :, 1], v))  # (B, nh, ., hd)
+        if cache is not None:
+            k, v = cache.write(layer, k, v)  # (B, nh, past + T + R, hd)
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
         if blocked is not None:
             scores = scores.masked_fill(blocked, -torch.inf)
         y = torch.softmax(scores, -1) @ v.to(q.dtype)
         x = x + self.out(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.relu(self.up(norm(x))).square())
-
-
-class FreshContext:
-    """A context for training: computed with the batch, joined without writing in place.
-
-    When decoding, a KVCache stands here: same `write`, but nothing is copied or computed again.
-    """
-
-    def __init__(self, keys_values):
-        self.keys_values = keys_values  # for each layer (k, v), each (B, n_head, T, head_dim)
-
-    def write(self, layer, k, v):
-        """-> the context's keys and values with the block's behind them."""
-        old_k, old_v = self.keys_values[layer]
-        return torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
 
 
 class BlockDrafter(nn.Module):
@@ -113,37 +95,31 @@ class BlockDrafter(nn.Module):
     def target(self):
         return self.borrowed[0]
 
-    def tables(self, positions):
-        """RoPE tables for rows at these positions, shaped for (..., R, 2, n_head, head_dim)."""
-        cos, sin = self.target.cos[positions], self.target.sin[positions]  # (..., R, hd)
-        return cos[..., None, None, :], sin[..., None, None, :]
+    def features(self, hidden):
+        """The target's list of (B, T, C) -> its feature layers side by side, (B, T, F*C)."""
+        return torch.cat([hidden[i] for i in self.config.feature_layers], -1)
 
-    def context(self, hidden, positions):
-        """hidden: the target's list of (B, T, C) -> for each layer keys and values of the rows.
+    def forward(self, features, roots, positions, cache=None, blocked=None):
+        """Blocks [root, mask x L] behind their context -> logits of the masked positions.
 
-        positions (T,): where the rows stand. Each row depends on nothing but itself, so the
-        context is cached and extended by newly committed rows, never computed again.
-        """
-        features = torch.cat([hidden[i] for i in self.config.feature_layers], -1)  # (B, T, F*C)
-        x = norm(self.fuse(norm(features)))
-        cos, sin = self.tables(positions)
-        return [tuple(block.project(x, cos, sin))[1:] for block in self.blocks]
-
-    def forward(self, roots, positions, context, blocked=None):
-        """Blocks [root, mask x L] -> logits of the masked positions.
-
-        roots (B, A): the bonus tokens of A blocks; positions (B, A, L + 1) or (L + 1,);
-        context: a FreshContext, or a KVCache that holds the committed rows;
+        features (B, T, F*C): of the context rows that the cache does not hold yet (without a
+        cache: of all). A context row depends on nothing but itself, so its keys and values are
+        written once and never computed again; the caller commits them.
+        roots (B, A): the bonus tokens of A blocks; positions: RoPE positions of the T context
+        rows, then of the A(L+1) block rows: a slice, (rows,) or (B, rows).
         blocked (B, 1, A(L+1), T + A(L+1)) bool or None.
         -> (B, A, L, V); block a, slot i is the distribution of the token i + 1 places after the
         root.
         """
-        (B, A), rows = roots.shape, positions.shape[-1]
-        masks = self.mask.expand(B, A, rows - 1, -1)
-        x = torch.cat([self.target.embed(roots)[:, :, None], masks], 2)  # (B, A, L + 1, C)
-        x = x.view(B, A * rows, -1)
-        cos, sin = self.tables(positions if positions.ndim == 1 else positions.view(B, A * rows))
+        cos, sin = self.target.cos[positions], self.target.sin[positions]  # (..., rows, hd)
+        cos, sin = cos[..., None, None, :], sin[..., None, None, :]
+        (B, T, _), A = features.shape, roots.shape[1]
+        R = (cos.shape[-4] - T) // A  # rows of a block, L + 1
+        masks = self.mask.expand(B, A, R - 1, -1)
+        x = torch.cat([self.target.embed(roots)[:, :, None], masks], 2)  # (B, A, R, C)
+        x = x.view(B, A * R, -1)
+        context = norm(self.fuse(norm(features)))  # (B, T, C)
         for layer, block in enumerate(self.blocks):
-            x = block(x, cos, sin, context, layer, blocked)
-        x = x.view(B, A, rows, -1)[:, :, 1:]  # the root's own slot predicts nothing
+            x = block(x, context, cos, sin, blocked, cache, layer)
+        x = x.view(B, A, R, -1)[:, :, 1:]  # the root's own slot predicts nothing
         return self.target.lm_head(norm(x))

@@ -109,31 +109,35 @@ class BlockDraft:
         shape = replace(target.config, n_layer=network.config.n_layer)
         rows = target.block_size + network.config.length + 1
         self.cache = KVCache(shape, 1, rows, target.device, network.mask.dtype)
-        self.positions = torch.arange(target.block_size, device=target.device)
+        self.reset()
 
     def reset(self):
         self.cache.length = 0
+        width = len(self.network.config.feature_layers) * self.network.target.config.n_embd
+        self.unread = self.cache.kv.new_zeros(1, 0, width)  # features that no pass has read yet
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
         """Take over the target's features of newly committed tokens: hidden[layer][:, rows]."""
-        index = torch.tensor(rows, device=self.positions.device)
-        new = {i: hidden[i].index_select(1, index) for i in self.network.config.feature_layers}
-        length = self.cache.length
-        positions = self.positions[length:length + len(rows)]
-        for layer, (k, v) in enumerate(self.network.context(new, positions)):
-            self.cache.write(layer, k, v)
-        self.cache.commit(list(range(len(rows))))
+        index = torch.tensor(rows, device=self.cache.kv.device)
+        new = self.network.features(hidden).index_select(1, index)
+        self.unread = torch.cat([self.unread, new], 1)
 
     @torch.inference_mode()
     def marginals(self, root, room):
-        """One drafter pass -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L."""
+        """One drafter pass over the unread features and the block.
+
+        -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L.
+        """
         length = min(self.network.config.length, room)
         if length < 1:
             return torch.zeros(0, self.network.target.config.vocab_size)
-        start = self.cache.length
-        roots = torch.tensor([[root]], device=self.positions.device)
-        logits = self.network(roots, self.positions[start:start + length + 1], self.cache)
+        start, T = self.cache.length, self.unread.shape[1]
+        roots = torch.tensor([[root]], device=self.unread.device)
+        positions = slice(start, start + T + length + 1)
+        logits = self.network(self.unread, roots, positions, self.cache)
+        self.cache.commit(list(range(T)))
+        self.unread = self.unread[:, T:]
         return torch.log_softmax(logits[0, 0].float(), -1).cpu()
 
 

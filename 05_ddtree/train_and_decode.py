@@ -100,12 +100,13 @@ def drafter_cost(models, prompt, budgets):
     rows = list(range(len(prompt)))
 
     def one_pass():
+        draft.reset()
         draft.cache.length = len(prompt) - 3
         draft.observe(prompt[-3:], hidden, rows[-3:])
         return draft.marginals(prompt[-1], 99)
 
     draft.observe(prompt, hidden, rows)
-    marginals = one_pass()
+    marginals = draft.marginals(prompt[-1], 99)
     return median_ms(one_pass, device), {b: build_seconds(models, b, marginals) for b in budgets}
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 import torch
 from tqdm import tqdm
 
-from block_diffusion import BlockDrafter, FreshContext
+from block_diffusion import BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.precision import for_decoding, pack, precision_of
 from nanogpt.sampling import Sampler
@@ -65,10 +65,11 @@ def drafter_loss(drafter, tokens, anchors, sampler):
         labels = sampler(logits)
     offsets = torch.arange(length + 1, device=tokens.device)
     positions = anchors[:, :, None] + offsets  # (B, A, L + 1)
-    keys_values = drafter.context(hidden, torch.arange(tokens.shape[1], device=tokens.device))
+    context = torch.arange(tokens.shape[1], device=tokens.device).expand(B, -1)
     guess = drafter(
-        tokens.gather(1, anchors), positions, FreshContext(keys_values),
-        block_mask(anchors, tokens.shape[1], length + 1),
+        drafter.features(hidden), tokens.gather(1, anchors),
+        torch.cat([context, positions.flatten(1)], 1),
+        blocked=block_mask(anchors, tokens.shape[1], length + 1),
     )  # (B, A, L, V)
     # logits[t] speaks of token t + 1, so slot k = 1..L, token anchor + k, reads row anchor + k - 1
     rows = positions[:, :, :-1].reshape(B, -1)  # (B, A*L)
