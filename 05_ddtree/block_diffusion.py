@@ -48,11 +48,11 @@ class BlockLayer(nn.Module):
         self.up = nn.Linear(n_embd, mlp * n_embd, bias=False)
         self.down = nn.Linear(mlp * n_embd, n_embd, bias=False)
 
-    def forward(self, x, context, cos, sin, blocked, cache, layer):
+    def forward(self, x, context, cos, sin, visible, cache, layer):
         """x (B, R, C): block rows; context (B, T, C): the rows before them, already normalised.
 
         Keys and values come from both, through the same matrices in one product; queries from the
-        block alone. blocked (B, 1, R, T + R) bool or None: which keys a row may not see.
+        block alone. visible (B, 1, R, T + R) bool or None (all): which keys a row may see.
         """
         B, T, C = context.shape
         rows = torch.cat([context, norm(x)], 1)  # (B, T + R, C)
@@ -61,10 +61,7 @@ class BlockLayer(nn.Module):
         q, k, v = (t.transpose(1, 2) for t in (qk[:, T:, 0], qk[:, :, 1], v))  # (B, nh, ., hd)
         if cache is not None:
             k, v = cache.write(layer, k, v)  # (B, nh, past + T + R, hd)
-        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-        if blocked is not None:
-            scores = scores.masked_fill(blocked, -torch.inf)
-        y = torch.softmax(scores, -1) @ v.to(q.dtype)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)  # (B, nh, R, hd)
         x = x + self.out(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.relu(self.up(norm(x))).square())
 
@@ -99,7 +96,7 @@ class BlockDrafter(nn.Module):
         """The target's list of (B, T, C) -> its feature layers side by side, (B, T, F*C)."""
         return torch.cat([hidden[i] for i in self.config.feature_layers], -1)
 
-    def forward(self, features, roots, positions, cache=None, blocked=None):
+    def forward(self, features, roots, positions, cache=None, visible=None):
         """Blocks [root, mask x L] behind their context -> logits of the masked positions.
 
         features (B, T, F*C): of the context rows that the cache does not hold yet (without a
@@ -107,7 +104,7 @@ class BlockDrafter(nn.Module):
         written once and never computed again; the caller commits them.
         roots (B, A): the bonus tokens of A blocks; positions: RoPE positions of the T context
         rows, then of the A(L+1) block rows: a slice, (rows,) or (B, rows).
-        blocked (B, 1, A(L+1), T + A(L+1)) bool or None.
+        visible (B, 1, A(L+1), T + A(L+1)) bool: which rows a block row may see; None: all.
         -> (B, A, L, V); block a, slot i is the distribution of the token i + 1 places after the
         root.
         """
@@ -120,6 +117,6 @@ class BlockDrafter(nn.Module):
         x = x.view(B, A * R, -1)
         context = norm(self.fuse(norm(features)))  # (B, T, C)
         for layer, block in enumerate(self.blocks):
-            x = block(x, context, cos, sin, blocked, cache, layer)
+            x = block(x, context, cos, sin, visible, cache, layer)
         x = x.view(B, A, R, -1)[:, :, 1:]  # the root's own slot predicts nothing
         return self.target.lm_head(norm(x))

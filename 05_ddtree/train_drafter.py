@@ -25,17 +25,17 @@ PROMPT = 48  # ... after prompts of so many tokens
 
 
 def block_mask(anchors, T, rows):
-    """Who may not see whom: (B, 1, A*rows, T + A*rows) bool, True = blocked.
+    """Who may see whom: (B, 1, A*rows, T + A*rows) bool.
 
     anchors (B, A): the position of each block's root. A row sees the context strictly before its
     anchor, and all rows of its own block.
     """
     B, A = anchors.shape
-    context = torch.arange(T, device=anchors.device) >= anchors[:, :, None]  # (B, A, T)
+    context = torch.arange(T, device=anchors.device) < anchors[:, :, None]  # (B, A, T)
     context = context.repeat_interleave(rows, 1)  # (B, A*rows, T)
     block = torch.arange(A, device=anchors.device).repeat_interleave(rows)
-    other = (block[:, None] != block[None, :]).expand(B, -1, -1)  # (B, A*rows, A*rows)
-    return torch.cat([context, other], -1)[:, None]
+    own = (block[:, None] == block[None, :]).expand(B, -1, -1)  # (B, A*rows, A*rows)
+    return torch.cat([context, own], -1)[:, None]
 
 
 @torch.inference_mode()
@@ -69,7 +69,7 @@ def drafter_loss(drafter, tokens, anchors, sampler):
     guess = drafter(
         drafter.features(hidden), tokens.gather(1, anchors),
         torch.cat([context, positions.flatten(1)], 1),
-        blocked=block_mask(anchors, tokens.shape[1], length + 1),
+        visible=block_mask(anchors, tokens.shape[1], length + 1),
     )  # (B, A, L, V)
     # logits[t] speaks of token t + 1, so slot k = 1..L, token anchor + k, reads row anchor + k - 1
     rows = positions[:, :, :-1].reshape(B, -1)  # (B, A*L)

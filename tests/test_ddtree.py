@@ -218,7 +218,7 @@ def test_training_sees_what_decoding_sees():
     positions = (anchors[:, :, None] + torch.arange(5)).flatten(1)
     positions = torch.cat([torch.arange(40).expand(2, -1), positions], 1)
     logits = network(network.features(hidden), tokens.gather(1, anchors), positions,
-                     blocked=block_mask(anchors, 40, 5))
+                     visible=block_mask(anchors, 40, 5))
     for b in range(2):
         for a, anchor in enumerate(anchors[b].tolist()):
             prefix = tokens[b:b + 1, :anchor]
@@ -248,7 +248,7 @@ def test_the_loss_asks_for_the_right_tokens():
         def features(self, hidden):
             return hidden[0]
 
-        def forward(self, features, roots, positions, blocked):
+        def forward(self, features, roots, positions, visible):
             ahead = torch.arange(1, 5)
             return torch.nn.functional.one_hot((roots[..., None] + ahead) % 11, 11) * 50.0
 
