@@ -6,6 +6,7 @@ prints how long one target forward takes for N new rows. Speculative decoding li
 curve being flat: N drafted tokens are verified for little more than the price of one.
 """
 
+import gc
 import statistics
 import time
 
@@ -71,6 +72,8 @@ def compare(decoders, prompts, max_new_tokens):
     names = list(decoders)
     for name in names:
         collect(decoders[name](prompts[0], 0), min(8, max_new_tokens))
+    gc.collect()
+    gc.freeze()  # else a collection of everything, 0.2 s long, hits some decoder in mid-step
     results = {name: [] for name in names}
     for i, prompt in enumerate(prompts):
         for name in names[i % len(names):] + names[:i % len(names)]:
