@@ -178,7 +178,8 @@ BLANKS = [
         "tree_attention:ancestor_mask",
         "Row i may attend to column j if j is i itself or an ancestor of i. Build the mask from "
         "the parent pointers.",
-        "Start with the identity; then every row climbs one generation a round.", 7, 10,
+        "Start with the identity. A row sees what its parent sees, and itself; parents come first.",
+        5, 8,
         observe_mask,
         {"parents (-1, 0, 1, 1, 0, 4)": [
             [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0],

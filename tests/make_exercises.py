@@ -32,7 +32,7 @@ def imports_for(blanks):
     for blank in blanks:
         node, _ = reference_source(blank)
         module = importlib.import_module(blank.target.split(":")[0])
-        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
+        for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}):
             if hasattr(module, name):
                 needed[name] = getattr(module, name)
     lines, froms, own = ["import torch"], {}, {blank.name for blank in blanks}
@@ -40,11 +40,13 @@ def imports_for(blanks):
         if name in own:
             continue
         if isinstance(value, types.ModuleType):
-            lines.append(f"import {value.__name__}")
+            module = value.__name__
+            lines.append(f"import {module}" + (f" as {name}" if name != module else ""))
         else:
             froms.setdefault(value.__module__, []).append(name)
     lines = sorted(set(lines))
-    return "\n".join(lines + [f"from {m} import {', '.join(sorted(n))}" for m, n in froms.items()])
+    lines += [f"from {m} import {', '.join(sorted(n))}" for m, n in sorted(froms.items())]
+    return "\n".join(lines)
 
 
 def stub(blank):
