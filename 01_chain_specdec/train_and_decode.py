@@ -19,9 +19,15 @@ from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.generate import collect
 from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import print_differences, print_table, print_text, results_table
+from nanogpt.report import (
+    print_differences,
+    print_table,
+    print_text,
+    results_table,
+    why_not_faster,
+)
 from nanogpt.sampling import Dice
-from nanogpt.timing import compare
+from nanogpt.timing import compare, summarize
 from nanogpt.train import get_gpt
 
 SWEEP = (1, 2, 4, 8)
@@ -33,21 +39,6 @@ def load_models(args, dataset, device):
     small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
     return target, {"bigram": BigramDraft(dataset.train, dataset.vocab_size),
                     "small GPT": GPTDraft(small)}
-
-
-def explain(lines):
-    """Why it is not faster, in a sentence."""
-    best = max(lines, key=lambda name: lines[name].measured)
-    line = lines[best]
-    parts = {
-        f"drafting {line.k} tokens one by one": line.k * line.draft_ms,
-        f"verifying {line.k + 1} rows instead of 1": line.verify_ms - line.plain_ms,
-    }
-    worst = max(parts, key=parts.get)
-    print(f"\nBest here: {best}, {line.tau:.2f} tokens a forward, {line.measured:.2f}x. Why not "
-          f"{line.tau:.2f}x? A round costs {line.plain_ms + sum(parts.values()):.2f} ms where a "
-          f"plain step costs {line.plain_ms:.2f}; most of the difference is {worst} "
-          f"({parts[worst]:.2f} ms).")
 
 
 def save_figures(args, results, lines, drafters):
@@ -112,7 +103,11 @@ def main(argv=None):
         print_differences(results, PLAIN, prompts, target)
     print("\npredicted and measured (draft: K tokens; verify: K + 1 rows)")
     print_table(*sweep_rows(lines))
-    explain(lines)
+    best = max(lines, key=lambda name: lines[name].measured)
+    line = lines[best]
+    print("\n" + why_not_faster(best, line.tau, line.plain_ms, line.k * line.draft_ms,
+                                line.verify_ms, summarize(results[best])["ms_per_step"],
+                                line.measured))
     save_figures(args, results, lines, drafters)
 
 

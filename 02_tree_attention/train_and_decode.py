@@ -19,7 +19,14 @@ from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.generate import collect
 from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import distinct_share, print_differences, print_table, print_text, results_table
+from nanogpt.report import (
+    distinct_share,
+    print_bottlenecks,
+    print_differences,
+    print_table,
+    print_text,
+    results_table,
+)
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.timing import compare, cost_curve
 from nanogpt.train import get_gpt
@@ -102,6 +109,8 @@ def compare_shapes(target, models, prompts, args, curve):
                 table = chain_and_best_tree(results, curve)
                 print()
                 print_verdict(table, curve)
+                print()
+                print_bottlenecks(results, "plain", curve)
                 if rule is walk:
                     for kind in ("chain", "tree"):
                         name = f"{drafter}, {'best tree' if kind == 'tree' else kind}"

@@ -24,6 +24,7 @@ from nanogpt.report import (
     print_table,
     print_text,
     results_table,
+    why_not_faster,
 )
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.timing import compare, cost_curve, interpolate, median_ms, speedup, summarize
@@ -112,7 +113,7 @@ def drafter_cost(models, prompt, budgets):
 
 def time_table(results, curve, draft_ms, build_ms):
     """Where a step's time goes, and how far the measured speed-up is from the ideal one."""
-    rows = []
+    rows, sentences = [], {}
     for name, generations in results.items():
         if not name.startswith(("DDTree", "block")):
             continue
@@ -128,8 +129,11 @@ def time_table(results, curve, draft_ms, build_ms):
             *(f"{shares[verb]:.0%}" for verb in ("verify", "accept", "commit")),
             f"{ideal:.2f}x", f"{measured:.2f}x", f"{measured / ideal:.2f}",
         ])
+        sentences[measured] = why_not_faster(name, line["tau"], curve[1], draft_ms, verify_ms,
+                                             line["ms_per_step"], measured)
     print_table(["method", "ms/step", "draft", "build", "verify", "accept", "commit", "ideal",
                  "measured", "ratio"], rows)
+    print("\n" + sentences[max(sentences)])
 
 
 def save_figures(args, all_results, models, dataset, prompt, budgets):

@@ -5,7 +5,7 @@ import sys
 import torch
 
 from nanogpt.generate import Context
-from nanogpt.timing import speedup, summarize
+from nanogpt.timing import interpolate, speedup, summarize
 
 
 def print_table(header, rows):
@@ -66,40 +66,72 @@ def print_differences(results, baseline, prompts, target):
                   f"are {float(best[0] - best[1]):.4f} apart")
 
 
+def histogram(accepted, last=4):
+    """Accepted draft tokens of every step -> percent of the steps with 0, 1, .., `last` or more."""
+    counts = [0] * (last + 1)
+    for n in accepted:
+        counts[min(n, last)] += 1
+    return " ".join(f"{100 * count / max(len(accepted), 1):2.0f}" for count in counts)
+
+
 def results_table(results, baseline, greedy=True):
     """Print one line a decoder: what it brings and what it costs.
 
     results: {name: list of Generation}; baseline: the name that speed-ups refer to.
     greedy: add how many texts equal the baseline's (random texts need not).
+    The acceptance histogram in short: percent of the steps that accepted 0, 1, 2, 3, 4 or more.
     """
     rows = []
     for name, generations in results.items():
         line = summarize(generations)
         rows.append([
-            name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}",
+            name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}", histogram(line["accepted"]),
             f"{line['tokens_per_second']:.0f}", f"{speedup(generations, results[baseline]):.2f}x",
             *([texts_agree(generations, results[baseline])] if greedy else []),
         ])
-    header = ["method", "drafted", "tau", "tokens/s", "speed-up"]
+    header = ["method", "drafted", "tau", "accepted 0 1 2 3 4+, %", "tokens/s", "speed-up"]
     print_table(header + (["same text"] if greedy else []), rows)
 
 
-def why_not_faster(name, tau, drafted, plain_ms, draft_ms, verify_ms, measured):
-    """One sentence on what holds a method back: what it would reach if one thing were free.
+def why_not_faster(name, tau, plain_ms, draft_ms, verify_ms, step_ms, measured):
+    """What stands between tau and the measured speed-up, and the largest part of it, in words.
 
-    tau: tokens a step, bonus included; drafted: draft tokens a step, so tau <= drafted + 1;
-    plain_ms = c(1); draft_ms, verify_ms: of a whole step, in milliseconds; measured: speed-up.
+    tau: tokens a round, bonus included; plain_ms: c(1), a plain step; draft_ms: the drafter's time
+    in a round; verify_ms: c(rows verified); step_ms: the whole round; measured: the speed-up.
     """
-    step = draft_ms + verify_ms
-    ideal = tau * plain_ms / step
-    wishes = {
-        f"drafting were free ({draft_ms:.2f} ms of a step of {step:.2f} ms)":
-            tau * plain_ms / verify_ms,
-        f"verification cost no more than a plain step ({verify_ms:.2f} against {plain_ms:.2f} ms)":
-            tau * plain_ms / (draft_ms + plain_ms),
-        f"every draft were accepted (tau is {tau:.2f} of {drafted + 1:g})":
-            (drafted + 1) * plain_ms / step,
+    parts = {
+        "drafting": draft_ms,
+        "verifying more than one row": verify_ms - plain_ms,
+        "accepting, committing and Python": step_ms - draft_ms - verify_ms,
     }
-    wish = max(wishes, key=wishes.get)
-    return (f"Why is {name} not faster than {measured:.2f}x? Its costs and tau allow "
-            f"{ideal:.2f}x; it would be {wishes[wish]:.2f}x if {wish}. That is the bottleneck.")
+    worst = max(parts, key=parts.get)
+    listed = ", ".join(f"{part} {ms:.2f}" for part, ms in parts.items())
+    return (f"{name}: {tau:.2f} tokens a forward, {measured:.2f}x. Why not {tau:.2f}x? A round "
+            f"takes {step_ms:.2f} ms, a plain step {plain_ms:.2f}; the difference in ms: "
+            f"{listed}. The bottleneck is {worst}.")
+
+
+def print_bottlenecks(results, baseline, curve):
+    """Predicted beside measured speed-up of every method, and a sentence on the fastest one.
+
+    results: {name: list of Generation}; baseline: plain decoding's name; curve: c(N), see
+    timing.cost_curve. The prediction is tau * c(1) / (c(1 + drafted) + draft): tau from the
+    acceptance counts, the drafter's milliseconds from the steps. What the measured value falls
+    short of it, accepting, committing and Python between the forwards have taken.
+    """
+    rows, sentences = [], {}
+    for name, generations in results.items():
+        if name == baseline:
+            continue
+        line = summarize(generations)
+        steps = [step for g in generations for step in g.steps]
+        draft_ms = 1e3 * sum(step.seconds.get("draft", 0.0) for step in steps) / len(steps)
+        verify_ms = interpolate(curve, 1 + line["drafted"])
+        predicted = line["tau"] * curve[1] / (draft_ms + verify_ms)
+        measured = speedup(generations, results[baseline])
+        rows.append([name, f"{line['tau']:.2f}", f"{draft_ms:.2f}", f"{verify_ms:.2f}",
+                     f"{line['ms_per_step']:.2f}", f"{predicted:.2f}x", f"{measured:.2f}x"])
+        sentences[measured] = why_not_faster(name, line["tau"], curve[1], draft_ms, verify_ms,
+                                             line["ms_per_step"], measured)
+    print_table(["method", "tau", "draft ms", "c(N) ms", "step ms", "predicted", "measured"], rows)
+    print(sentences[max(sentences)])
