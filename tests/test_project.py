@@ -17,7 +17,8 @@ SCRIPTS = [p for p in TAUGHT if p.parent in CHAPTERS
            and '__name__ == "__main__"' in p.read_text(encoding="utf-8")]
 PATH_LINE = ("import sys; from pathlib import Path; sys.path[:0] = map(str, "
              '[(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa:')
-ALONE = {"train_and_decode", "exercise", "__init__"}  # one per folder, never imported
+# one per folder, never imported
+ALONE = {"train_and_decode", "step_through", "exercise", "__init__"}
 
 
 def imported(path):

@@ -1,0 +1,262 @@
+"""A trace: one real verification step as plain data, for pictures that move.
+
+    recording   watches a real decoder, unchanged, and notes what each step did
+    Story       tells one of those steps as frames: draft a node, verify, judge, commit
+    trace       the dictionary that `stepper` turns into a page and `animate` into a GIF
+
+Nothing in a picture is computed a second time where the decoder has the number: probabilities are
+the rows that it judged with, and each u is the number that decided. `json.dumps(trace)` works.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from nanogpt.plots import two_digits, visible
+from nanogpt.recording import Recorded
+
+SMALLEST = 0.045  # a narrower segment of the unit interval has no room for its label
+
+# ---------------------------------------------------------------- telling a step
+
+
+@dataclass
+class Story:
+    """The frames of one recorded step. Each frame holds all that a picture of it needs.
+
+    decode: tokens -> text. verified: how many rows the target read, if later rows are drafts that
+    were never verified (chapter 03). groups: for each row who drafted it, 0 if there is but one.
+    """
+
+    step: Recorded
+    decode: object
+    verified: int | None = None
+    groups: list | None = None
+    frames: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.state = {"shown": 1, "accepted": [], "rejected": [], "gone": [], "next": None,
+                      "scores": None, "kept": None}
+        self.verified = self.verified or len(self.step.tokens)
+
+    def text(self, token):
+        return visible(self.decode([int(token)]))
+
+    def name(self, row):
+        return f"'{self.text(self.step.tokens[row])}'"
+
+    def frame(self, verb, text, focus=(), bars=None, line=None, **changes):
+        """Add a frame. focus: rows to point at; changes: of the state, from here on."""
+        self.state = {**self.state, **changes}
+        self.frames.append({"verb": verb, "text": text, "focus": list(focus), "bars": bars,
+                            "line": line, **self.state})
+
+    def bars(self, title, target=None, guess=None, marked=(), count=7, law="p, target"):
+        """The most probable tokens of one or two laws (V,), the marked ones always among them.
+
+        law: what the first one is called.
+        """
+        laws = [torch.nan_to_num(law.double()) for law in (target, guess) if law is not None]
+        ranked = torch.stack(laws).amax(0).argsort(descending=True, stable=True).tolist()
+        kept = [t for i, t in enumerate(ranked) if i < count - len(marked) or t in marked]
+        kept = sorted(kept[:count], key=lambda t: -float(laws[0][t]))
+        return {"title": title, "law": law, "rows": [
+            {"text": self.text(t), "target": number(target, t), "draft": number(guess, t),
+             "marked": t in marked} for t in kept]}
+
+    def line(self, roll, name=None):
+        """The unit interval as the dice saw it: segments in order, and where u fell."""
+        if roll.probs is None:
+            parts = [("keep", roll.p, bool(roll.value)), ("reject", 1 - roll.p, not roll.value)]
+            return unit_interval(roll.u, parts)
+        name = name or self.text
+        parts = [(name(i), p, i == roll.value) for i, p in enumerate(roll.probs.tolist()) if p > 0]
+        return unit_interval(roll.u, parts)
+
+    # ------------------------------------------------ the frames that every chapter shares
+
+    def draft(self, say=None, sampled=False):
+        """One frame a node, in the order of the rows. say(row) -> what to write.
+
+        sampled: the nodes were drawn, one roll each. -> the rolls that are left for the rule.
+        """
+        step = self.step
+        self.frame("draft", f"The root, {self.name(0)}: the target chose it and has not read it "
+                   "yet. Drafts grow below it.", [0])
+        for row in range(1, len(step.tokens)):
+            parent, token = step.parents[row], step.tokens[row]
+            guess, line = step.guesses[parent], None
+            text = f"Row {row}, {self.name(row)} after {self.name(parent)}."
+            if sampled:
+                roll = step.rolls[row - 1]
+                guess, line = roll.probs, self.line(roll)
+                text += f" Drawn from the drafter: u = {two_digits(roll.u)}."
+            if say:
+                text += " " + say(row)
+            known = not bool(guess.isnan().any())
+            law = self.bars(f"drafter, after {self.name(parent)}", guess=guess,
+                            marked=[token]) if known else None
+            self.frame("draft", text, [row], law, line, shown=row + 1)
+        return step.rolls[len(step.tokens) - 1:] if sampled else step.rolls
+
+    def verify(self, more=""):
+        """The one forward of the target."""
+        n = self.verified
+        self.frame("verify", f"One target forward reads all {n} rows. A row sees the context, its "
+                   "ancestors and itself, so row i answers: what comes after the path to i? "
+                   + more, range(n), shown=len(self.step.tokens))
+
+    def reject(self, rows):
+        """These rows and all that hangs below them are out -> the new list of rejected rows."""
+        out = set(self.state["rejected"]) | set(rows)
+        for row, parent in enumerate(self.step.parents):
+            if parent in out:
+                out.add(row)
+        return sorted(out)
+
+    def coins(self, rolls, residual):
+        """Chapters 01 and 02: min(1, target / draft) for each child in turn, else the residual.
+
+        residual(target_probs, draft_probs) -> the law after a rejection, chapter 01's function.
+        """
+        step, rolls, node, path = self.step, iter(rolls), 0, [0]
+        while node is not None:
+            here, children = node, step.below(node)
+            left, guess, node = step.target_probs[here], step.guesses[here], None
+            for child in children:
+                token, roll = step.tokens[child], next(rolls)
+                t, d = float(left[token]), float(guess[token])
+                text = (f"Row {child}, {self.name(child)}: target {two_digits(t)}, drafter "
+                        f"{two_digits(d)}. Keep it with probability min(1, target / drafter) = "
+                        f"{two_digits(roll.p)}. u = {two_digits(roll.u)}: ")
+                law = self.bars(f"after {self.name(here)}", left, guess, [token])
+                if roll.value:
+                    node, path = child, [*path, child]
+                    self.frame("accept", text + "kept.", [child], law, self.line(roll),
+                               accepted=path)
+                    break
+                self.frame("accept", text + "rejected.", [child], law, self.line(roll),
+                           rejected=self.reject([child]), accepted=path)
+                left, guess = residual(left, guess), guess.clone()
+                guess[token] = 0
+                guess = guess / guess.sum() if guess.sum() > 0 else guess
+                more = child != children[-1]
+                self.frame("residual", "The residual, norm(max(target - drafter, 0)): what the "
+                           "drafter gave too little. " + (
+                               "The next child is judged against it, with the rejected token out "
+                               "of the drafter's law." if more else
+                               "The next token is drawn from it."),
+                           [here], self.bars(f"after {self.name(here)}", left,
+                                             guess if more else None, law="residual"))
+        self.own_token(next(rolls), here, bool(children), residual=bool(children))
+
+    def walk(self, rolls):
+        """Chapters 02 to 05: the target draws its own token; whatever carries it moves on."""
+        step, living, path = self.step, [0], []
+        for roll in rolls:
+            path = path + living
+            children = [c for row in living for c in step.below(row) if c < self.verified]
+            matching = [c for c in children if step.tokens[c] == roll.value]
+            if not matching:
+                self.state = {**self.state, "accepted": path, "rejected": self.reject(children)}
+                self.own_token(roll, living[0], bool(children))
+                return
+            rows = " and ".join(map(str, matching))
+            what = "carries it: go there." if len(matching) == 1 else (
+                "carry it, the same prefix in two trees: both stay alive, one draw serves both.")
+            self.frame("accept", f"After {self.name(living[0])} the target draws its own token: "
+                       f"u = {two_digits(roll.u)} falls on '{self.text(roll.value)}'. "
+                       f"Row {rows} {what}", living,
+                       self.bars(f"after {self.name(living[0])}", roll.probs,
+                                 self.guess_at(living), [roll.value]),
+                       self.line(roll), accepted=path + matching,
+                       rejected=self.reject(set(children) - set(matching)))
+            living = matching
+
+    def guess_at(self, rows):
+        """The drafter's law at a prefix; where two trees hold it, the larger of both guesses."""
+        return self.step.guesses[rows].nan_to_num(-1).amax(0).where(
+            ~self.step.guesses[rows].isnan().all(0), torch.nan)
+
+    def own_token(self, roll, row, refused, residual=False):
+        """The last draw: the target's own token, after a rejection or as a bonus."""
+        why = ("No draft is left here, so the target's own token ends the step" if refused else
+               "Every draft on this path stays: the forward brings a bonus token")
+        self.frame("accept", f"{why}: u = {two_digits(roll.u)} falls on "
+                   f"'{self.text(roll.value)}'. It is the next root.", [row],
+                   self.bars(f"after {self.name(row)}", roll.probs, marked=[roll.value],
+                             law="residual" if residual else "p, target"), self.line(roll),
+                   next={"text": self.text(roll.value), "parent": row})
+
+    def commit(self):
+        """The last frame: what the cache keeps."""
+        step = self.step
+        rows = ", ".join(map(str, step.kept))
+        words = " ".join(f"'{self.text(t)}'" for t in step.emitted)
+        self.frame("commit", f"The cache keeps row{'s' * (len(step.kept) > 1)} {rows} and forgets "
+                   f"the other {self.verified - len(step.kept)}. One forward brought "
+                   f"{len(step.emitted)} tokens: {words}. The last one is the next root.",
+                   step.kept, kept=step.kept, accepted=step.kept,
+                   rejected=[r for r in range(self.verified) if r not in step.kept])
+
+    def trace(self, chapter, title, subtitle):
+        """-> the whole trace, a dictionary of lists, numbers and strings."""
+        step = self.step
+        return {
+            "chapter": chapter, "title": title, "subtitle": subtitle,
+            "context": [self.text(t) for t in step.text[-6:]], "committed": step.length,
+            "nodes": [{"token": t, "text": self.text(t), "parent": p, "depth": depth,
+                       "group": self.groups[row] if self.groups else 0}
+                      for row, (t, p, depth) in enumerate(zip(
+                          step.tokens, step.parents, depths(step.parents), strict=True))],
+            "verified": self.verified,
+            "mask": ancestor_rows(step.parents[:self.verified]),
+            "kept": list(step.kept), "emitted": list(step.emitted),
+            "emitted_text": [self.text(t) for t in step.emitted],
+            "draws": [{"kind": "coin", "u": r.u, "p": r.p, "value": bool(r.value)}
+                      if r.probs is None else
+                      {"kind": "token", "u": r.u, "p": float(r.probs[r.value]), "value": r.value}
+                      for r in step.rolls],
+            "frames": self.frames,
+        }
+
+
+# ---------------------------------------------------------------- small helpers
+
+
+def number(law, token):
+    """A probability for JSON; None where the law is missing or does not know the token."""
+    if law is None or bool(law[token].isnan()):
+        return None
+    return round(float(law[token]), 6)
+
+
+def unit_interval(u, parts):
+    """parts: (text, probability, hit) in order -> {"u", "segments"}; narrow neighbours are joined.
+
+    The segment that u fell into always stands alone.
+    """
+    segments = []
+    for text, p, hit in parts:
+        small = p < SMALLEST and not hit
+        if small and segments and not segments[-1]["text"]:
+            segments[-1]["p"] += p
+        else:
+            segments.append({"text": "" if small else text, "p": p, "hit": hit})
+    return {"u": u, "segments": segments}
+
+
+def depths(parents):
+    """parents (a list, -1 first) -> the depth of every row."""
+    found = []
+    for parent in parents:
+        found.append(0 if parent < 0 else found[parent] + 1)
+    return found
+
+
+def ancestor_rows(parents):
+    """parents -> for each row the sorted rows that it sees: its ancestors and itself."""
+    seen = []
+    for row, parent in enumerate(parents):
+        seen.append([row] if parent < 0 else [*seen[parent], row])
+    return seen
