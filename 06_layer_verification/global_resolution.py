@@ -86,6 +86,18 @@ def odds(part, whole):
     return np.maximum(part, TINY) / np.maximum(whole - part, 1e-18)
 
 
+def chosen(weight, tokens):
+    """P[child i is chosen], each token with odds by its weight, "none" with weight 1.
+
+    weight (n, V), tokens (n, k) -> (n, k). Weights (1, 2, 1): children 1, 2 get 1/4 and 2/4.
+    subtle: equal children share their token's probability, and its weight counts once: children
+    2, 2 get 1/3 each, of 2 / (1 + 2).
+    """
+    copies = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)  # (n, k)
+    share = pick(weight, tokens) / copies
+    return share / (1 + share.sum(-1, keepdims=True))
+
+
 class CappedGR:
     """A few cheap iterations towards GR's weights, then the repair.
 
@@ -133,10 +145,7 @@ class CappedGR:
         return weight
 
     def accept(self, tokens):
-        """subtle: equal children share their token's probability, and its weight counts once."""
-        copies = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)  # (n, k)
-        share = pick(self.weight, tokens) / copies
-        return pick(self.keep, tokens) * share / (1 + share.sum(-1, keepdims=True))
+        return pick(self.keep, tokens) * chosen(self.weight, tokens)
 
 
 class GR(CappedGR):
@@ -148,15 +157,15 @@ class GR(CappedGR):
         weight = super().solve(weight, in_cut)
         todo = np.arange(len(weight))  # the problems that are not yet solved
         for _ in range(self.most_steps):
-            chosen, total = weight[todo], 1 + weight[todo] @ self.member.T
+            current, total = weight[todo], 1 + weight[todo] @ self.member.T
             share = self.mass[todo] / total  # (n, S)
-            flow = chosen * (share @ self.member)
+            flow = current * (share @ self.member)
             gap = self.value[todo] - np.minimum(flow, self.target[todo]).sum(-1)
             far = gap > self.tolerance
             if not far.any():
                 break
             todo = todo[far]
-            weight[todo] = self.step(chosen[far], flow[far], share[far] / total[far],
+            weight[todo] = self.step(current[far], flow[far], share[far] / total[far],
                                      self.target[todo])
         return weight
 

@@ -42,44 +42,65 @@ from single_step_rules import TINY
 from tree_rule import Drafted, TreeRule
 
 
+def score_children(rule, A, scores, tokens, draft_probs, target_probs):
+    """Lines 7 to 13 of Algorithm 1, for n nodes of one layer with k children each, in B trees.
+
+    A (B,): what the target is scaled by; scores (B, n): a_v of the nodes; tokens (B, n, k): their
+    children; draft_probs, target_probs (B, n, V) -> the children's scores (B, n, k), flow_v
+    (B, n, V).
+    """
+    B, n, k = tokens.shape
+    share = (scores / np.maximum(A, TINY)[:, None])[:, :, None]  # lambda_v
+    # Not normalised: the missing 1 - A is the dummy token's, which no draft can be.
+    target_mass = A[:, None, None] * target_probs
+    local = rule(draft_probs.reshape(B * n, -1), target_mass.reshape(B * n, -1), k)
+    accepted = local.accept(tokens.reshape(B * n, k)).reshape(B, n, k)
+    return share * accepted, share * local.out.reshape(B, n, -1)
+
+
 def inclusion_scores(rule, capacity, shape, tokens, draft_probs, target_probs):
     """The forward stage (Algorithm 1) -> scores a_v (B, N), flow_v (B, N, V); leaves send 0.
 
     rule: a single-step rule's class; capacity(scores of the inner nodes of a layer (B, n)) -> (B,)
     is A, what the target is scaled by.
     """
-    (B, N), V = tokens.shape, draft_probs.shape[-1]
-    scores, flow = np.zeros((B, N)), np.zeros((B, N, V))
+    scores, flow = np.zeros(tokens.shape), np.zeros(target_probs.shape)
     scores[:, 0] = 1
     for layer in shape.layers[:-1]:
         # subtle: leaves above the deepest layer have a score, but no part in A.
         A = capacity(scores[:, layer.inner])  # (B,)
         for parents, kids in layer.families:  # (n,), (n, k)
-            n, k = kids.shape
-            share = (scores[:, parents] / np.maximum(A, TINY)[:, None])[:, :, None]  # lambda_v
-            # Not normalised: the missing 1 - A is the dummy token's, which no draft can be.
-            target_mass = A[:, None, None] * target_probs[:, parents]  # (B, n, V)
-            local = rule(draft_probs[:, parents].reshape(B * n, V),
-                         target_mass.reshape(B * n, V), k)
-            flow[:, parents] = share * local.out.reshape(B, n, V)
-            accepted = local.accept(tokens[:, kids].reshape(B * n, k))
-            scores[:, kids] = share * accepted.reshape(B, n, k)
+            scores[:, kids], flow[:, parents] = score_children(
+                rule, A, scores[:, parents], tokens[:, kids],
+                draft_probs[:, parents], target_probs[:, parents])
     return scores, flow
 
 
-def end_probabilities(shape, scores, flow):
-    """The backward stage (Algorithm 4) as a law -> (B, N): P[the accepted path ends at v | tree].
+def stop_probabilities(scores, flow):
+    """h_v of one layer (Equation 1): P[the path ends at v | it ends in this layer or above].
 
-    h_v (Equation 1) is the probability to stop at v if nothing deeper was chosen.
+    scores (B, n), flow (B, n, V) -> (B, n). What is left of v's score after all that v sends on,
+    divided by P[the path does not go on below this layer].
     """
-    sent = flow.sum(-1)  # (B, N): P[the path goes on below v | ..]
+    sent = flow.sum(-1)  # (B, n): P[the path goes on below v | ..]
+    h = np.maximum(scores - sent, 0) / np.maximum(1 - sent.sum(-1, keepdims=True), TINY)
+    return h / np.maximum(h.sum(-1, keepdims=True), 1)  # 0 / 0 where everything goes on
+
+
+def still_owed(scores, target_probs, flow):
+    """The law of the next token at v, not normalised (Equation 2): scores (B, n) -> (B, n, V).
+
+    The target's share of a_v, less what v's children receive on average.
+    """
+    return np.maximum(scores[:, :, None] * target_probs - flow, 0)
+
+
+def end_probabilities(shape, scores, flow):
+    """The backward stage (Algorithm 4) as a law -> (B, N): P[the accepted path ends at v]."""
     ends, alive = np.zeros_like(scores), np.ones((len(scores), 1))
     for layer in reversed(shape.layers[1:]):
-        rows = layer.rows
-        goes_on = sent[:, rows].sum(-1, keepdims=True)
-        h = np.maximum(scores[:, rows] - sent[:, rows], 0) / np.maximum(1 - goes_on, TINY)
-        h /= np.maximum(h.sum(-1, keepdims=True), 1)  # 0 / 0 where everything goes on
-        ends[:, rows] = alive * h
+        h = stop_probabilities(scores[:, layer.rows], flow[:, layer.rows])
+        ends[:, layer.rows] = alive * h
         alive = np.maximum(alive * (1 - h.sum(-1, keepdims=True)), 0)
     ends[:, :1] = alive  # h of the root is 1, also where Equation 1 would say 0 / 0
     return ends
@@ -100,8 +121,7 @@ class LayerVerification(TreeRule):
 
     def judge(self, shape, tokens, draft_probs, target_probs):
         scores, flow = self.scores(shape, tokens, draft_probs, target_probs)
-        residual = np.maximum(scores[:, :, None] * target_probs - flow, 0)  # Equation 2
-        return end_probabilities(shape, scores, flow), residual
+        return end_probabilities(shape, scores, flow), still_owed(scores, target_probs, flow)
 
     def expected_length(self, *trees):
         """The scores themselves add up to it, and vary less from tree to tree than the ends."""

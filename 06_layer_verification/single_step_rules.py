@@ -116,23 +116,32 @@ class KSEQ:
 # ---------------------------------------------------------------- RRS
 
 
+def rejection_rounds(draft_probs, target_mass, k):
+    """k rounds of accept or reject, as flows -> coins, one (n, V) a round; out (n, V).
+
+    `left` is what the tokens can still take, `alive` the probability that nothing is accepted yet;
+    left / alive is the residual distribution that the papers renormalise after each rejection.
+    By hand, draft (.5, .3, .2), target (.2, .3, .5): the first child's token takes (.2, .3, .2),
+    alive is .3; the second is offered .3 (.5, .3, .2) and takes (0, 0, .06).
+    subtle: the dummy token's mass 1 - s is part of `alive`, which starts at 1, and never of `left`.
+    """
+    left, alive, coins = target_mass, np.ones((len(target_mass), 1)), []
+    for _ in range(k):
+        offered = alive * draft_probs
+        taken = np.minimum(offered, left)
+        coins.append(taken / np.maximum(offered, TINY))
+        left, alive = left - taken, alive - taken.sum(-1, keepdims=True)
+    return coins, target_mass - left
+
+
 class RRS:
     """Recursive rejection sampling: chapter 01's coin and residual, k times over.
 
-    For children drawn WITH replacement. `left` is what the tokens can still take, `alive` the
-    probability that nothing is accepted yet; left / alive is the residual distribution that the
-    papers renormalise after each rejection.
-    subtle: the dummy token's mass 1 - s is part of `alive`, which starts at 1, and never of `left`.
+    For children drawn WITH replacement.
     """
 
     def __init__(self, draft_probs, target_mass, k):
-        left, alive, self.coins = target_mass, np.ones((len(target_mass), 1)), []
-        for _ in range(k):
-            offered = alive * draft_probs
-            taken = np.minimum(offered, left)
-            self.coins.append(taken / np.maximum(offered, TINY))
-            left, alive = left - taken, alive - taken.sum(-1, keepdims=True)
-        self.out = target_mass - left
+        self.coins, self.out = rejection_rounds(draft_probs, target_mass, k)
 
     def accept(self, tokens):
         each = [pick(coin, tokens[:, i:i + 1]) for i, coin in enumerate(self.coins)]
