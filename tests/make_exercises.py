@@ -34,16 +34,17 @@ def imports_for(blanks):
         module = importlib.import_module(blank.target.split(":")[0])
         for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}):
             if hasattr(module, name):
-                needed[name] = getattr(module, name)
+                needed.setdefault(name, (getattr(module, name), module.__name__))
     lines, froms, own = ["import torch"], {}, {blank.name for blank in blanks}
-    for name, value in needed.items():
+    for name, (value, here) in needed.items():
         if name in own:
             continue
         if isinstance(value, types.ModuleType):
             module = value.__name__
             lines.append(f"import {module}" + (f" as {name}" if name != module else ""))
         else:
-            froms.setdefault(value.__module__, []).append(name)
+            # A constant does not know where it is defined; the module that uses it has it.
+            froms.setdefault(getattr(value, "__module__", here), []).append(name)
     lines = sorted(set(lines))
     lines += [f"from {m} import {', '.join(sorted(n))}" for m, n in sorted(froms.items())]
     return "\n".join(lines)

@@ -1,0 +1,293 @@
+"""The blanks of chapter 06."""
+
+import numpy as np
+from single_step_rules import KSEQ, RRS, TINY, pick, positions_asked
+
+from grading import Blank
+
+DRAFT = np.array([[0.5, 0.3, 0.2]])
+
+
+def lossless_law(rules=("K-SEQ", "RRS", "GR")):
+    """The lifted rules must give the target's own law, by enumeration of all trees."""
+    from test_layer_verification import RULES
+    from tree_law import bias_and_length, tables
+
+    for parents in ([-1, 0, 0, 1, 2], [-1, 0, 0, 1, 1]):  # two chains; a leaf above the others
+        for kind in ("related", "equal", "disjoint"):
+            for name in rules:
+                for lift in ("TV", "LV"):
+                    bias, _ = bias_and_length(RULES[f"{lift} + {name}"], parents,
+                                              tables(kind, 3, 2))
+                    assert bias < 1e-12, (
+                        f"{lift} + {name} is off the target by {bias:.1e} in total variation")
+
+
+# ---------------------------------------------------------------- K-SEQ's rho
+
+RHO = {
+    "draft (.5 .3 .2), target (.42 .3 .28), k = 2": ([[0.42, 0.3, 0.28]], 2),
+    "half of that target (the dummy has the rest), k = 2": ([[0.21, 0.15, 0.14]], 2),
+    "target equal to the draft, k = 2": ([[0.5, 0.3, 0.2]], 2),
+    "the first target again, k = 1": ([[0.42, 0.3, 0.28]], 1),
+}
+
+
+def overfull(rho, target_mass, k):
+    """True if K-SEQ with this rho sends a token more than the target gives it."""
+    beta = np.minimum(DRAFT, target_mass / rho).sum(-1, keepdims=True)
+    return bool((positions_asked(beta, k) > rho + 1e-12).any())
+
+
+def observe_rho(f):
+    seen = {}
+    for case, (target, k) in RHO.items():
+        rho = np.asarray(f(DRAFT, np.array(target), k))
+        seen[case] = rho.shape, round(float(rho.ravel()[0]), 4), overfull(rho, np.array(target), k)
+    return seen
+
+
+def slip_rho(test=positions_asked, end="high", constant=None):
+    def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
+        low, high = np.ones((len(draft_probs), 1)), np.full((len(draft_probs), 1), float(k))
+        for _ in range(20):
+            rho = (low + high) / 2
+            beta = np.minimum(draft_probs, target_mass / rho).sum(-1, keepdims=True)
+            infeasible = test(beta, k) > rho
+            low, high = np.where(infeasible, rho, low), np.where(infeasible, high, rho)
+        if constant is not None:
+            return np.full_like(low, constant(k))
+        return low if end == "low" else high
+
+    return smallest_rho
+
+
+# ---------------------------------------------------------------- RRS as a flow
+
+ROUNDS = {
+    "draft (.5 .3 .2), target (.2 .3 .5), k = 2": ([[0.2, 0.3, 0.5]], 2),
+    "half of that target, k = 2": ([[0.1, 0.15, 0.25]], 2),
+    "the whole target, k = 1": ([[0.2, 0.3, 0.5]], 1),
+}
+
+
+def observe_rounds(f):
+    seen = {}
+    for case, (target, k) in ROUNDS.items():
+        coins, out = f(DRAFT, np.array(target), k)
+        seen[case] = [c[0] for c in coins], out[0]
+    return seen
+
+
+def slip_rounds(alive_is_target=False, alive_stays=False, target_stays=False, by_draft=False):
+    def rejection_rounds(draft_probs, target_mass, k):
+        left, alive, coins = target_mass, np.ones((len(target_mass), 1)), []
+        if alive_is_target:
+            alive = target_mass.sum(-1, keepdims=True)
+        out = np.zeros_like(target_mass)
+        for _ in range(k):
+            offered = alive * draft_probs
+            taken = np.minimum(offered, np.maximum(left, 0))
+            coins.append(taken / np.maximum(draft_probs if by_draft else offered, TINY))
+            out = out + taken
+            left = left if target_stays else left - taken
+            alive = alive if alive_stays else alive - taken.sum(-1, keepdims=True)
+        return coins, out
+
+    return rejection_rounds
+
+
+# ---------------------------------------------------------------- scores of one layer
+
+LAYER = {
+    "A": np.array([0.9]),
+    "scores": np.array([[0.6, 0.3]]),
+    "tokens": np.array([[[0, 2], [1, 1]]]),
+    "draft_probs": np.repeat(DRAFT[None], 2, axis=1),
+    "target_probs": np.array([[[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]]),
+}
+
+
+def observe_children(f):
+    kids, flow = f(RRS, *LAYER.values())
+    return {"scores of the children": kids[0], "flow": flow[0],
+            "the same with K-SEQ, P[some child of the first node]":
+                f(KSEQ, *LAYER.values())[0][0, 0].sum() <= 2 / 3 + 1e-12}
+
+
+def slip_children(scale="A", share="lambda", out_share=True):
+    def score_children(rule, A, scores, tokens, draft_probs, target_probs):
+        B, n, k = tokens.shape
+        capacity = {"A": A[:, None, None] + 0 * scores[:, :, None], "1": 1 + 0 * scores[:, :, None],
+                    "a_v": scores[:, :, None]}[scale]
+        part = scores[:, :, None] / (A[:, None, None] if share == "lambda" else 1)
+        part = np.ones_like(part) if share == "1" else part
+        target_mass = (capacity * target_probs).reshape(B * n, -1)
+        local = rule(draft_probs.reshape(B * n, -1), target_mass, k)
+        kids = part * local.accept(tokens.reshape(B * n, k)).reshape(B, n, k)
+        return kids, (part if out_share else 1) * local.out.reshape(B, n, -1)
+
+    return score_children
+
+
+# ---------------------------------------------------------------- h_v and the residual
+
+SCORES, FLOW = LAYER["scores"], np.array([[[0.12, 0.18, 0.18], [0.18, 0.09, 0.03]]])
+
+
+def observe_stop(f):
+    nothing = np.zeros_like(FLOW)
+    whole = f(np.array([[0.5, 0.5]]), np.array([[[0.25, 0.25, 0], [0.25, 0, 0.25]]]))
+    return {"a = (.6, .3), sent on: .48 and .3": f(SCORES, FLOW),
+            "a = (.6, .3), leaves": f(SCORES, nothing),
+            "a = (.5, .5), all of it sent on: a number": bool(np.isfinite(whole).all())}
+
+
+def slip_stop(denominator="layer", minus_sent=True, safe=True):
+    def stop_probabilities(scores, flow):
+        sent = flow.sum(-1)
+        below = {"layer": sent.sum(-1, keepdims=True), "own": sent, "none": 0 * sent}[denominator]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            h = (scores - (sent if minus_sent else 0)) / np.maximum(1 - below, TINY if safe else 0)
+        return h
+
+    return stop_probabilities
+
+
+def observe_owed(f):
+    law = f(SCORES, LAYER["target_probs"], FLOW)
+    rounding = f(np.array([[0.5]]), np.array([[[0.6, 0.4, 0]]]), np.array([[[0.3 + 1e-12, 0, 0]]]))
+    return {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": law[0],
+            "a flow that is 1e-12 too large: anything negative?": bool((rounding < 0).any())}
+
+
+# ---------------------------------------------------------------- duplicates
+
+WEIGHT = np.array([[1.0, 2.0, 1.0]])
+CHILDREN = {"children 1, 2": [0, 1], "children 2, 2": [1, 1], "children 2, 1, 2": [1, 0, 1]}
+
+
+def observe_chosen(f):
+    """By token, not by position: which of two equal children is taken is all the same."""
+    seen = {}
+    for case, kids in CHILDREN.items():
+        p = f(WEIGHT, np.array([kids]))[0]
+        seen[f"weights (1, 2, 1), {case}, P[token 1], P[token 2]"] = [
+            sum(p[i] for i, x in enumerate(kids) if x == token) for token in (0, 1)]
+    return seen
+
+
+def slip_chosen(split=True, merged=True, none=1):
+    def chosen(weight, tokens):
+        copies = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
+        own = pick(weight, tokens)
+        total = (own / copies if merged else own).sum(-1, keepdims=True)
+        return (own / copies if split else own) / (none + total)
+
+    return chosen
+
+
+BLANKS = [
+    Blank(
+        "single_step_rules:smallest_rho",
+        "K-SEQ's rho: the smallest rho in [1, k] with positions_asked(beta, k) <= rho, where beta "
+        "= sum min(draft, target / rho).",
+        "Bisection: a rho that is too small overfills a token. Keep both ends, return the upper "
+        "one. Plain halving does as well as cutting into 16 parts; 25 rounds are plenty.",
+        8, 15, observe_rho,
+        # beta = (.42 + .3) / 1.2 + .2 = .8, and 1 + (1 - .8) = 1.2
+        # half: beta = .5 / rho, so 2 - .5 / rho = rho, rho = 1 + sqrt(1/2)
+        {"draft (.5 .3 .2), target (.42 .3 .28), k = 2": ((1, 1), 1.2, False),
+         "half of that target (the dummy has the rest), k = 2": ((1, 1), 1.7071, False),
+         "target equal to the draft, k = 2": ((1, 1), 1.0, False),
+         "the first target again, k = 1": ((1, 1), 1.0, False)},
+        lambda: lossless_law(("K-SEQ",)),
+        {"rho is always k: lossless, but far too careful": slip_rho(constant=float),
+         "rho is left at 1": slip_rho(constant=lambda k: 1.0),
+         "the infeasible end of the bisection is returned": slip_rho(end="low"),
+         "beta itself is compared with 1 / rho": slip_rho(test=lambda beta, k: beta * k)}),
+    Blank(
+        "single_step_rules:rejection_rounds",
+        "Recursive rejection sampling as a flow: in each round the living draws are offered to the "
+        "tokens, which take what they can.",
+        "Offered: alive times draft. Taken: the smaller of offered and left. Both `left` and "
+        "`alive` shrink by what was taken; alive starts at 1, whatever the target's mass is.",
+        7, 12, observe_rounds,
+        # whole: takes (.2 .3 .2), leaves (0 0 .3), alive .3; then (0 0 .06) of (.15 .09 .06)
+        # half: takes (.1 .15 .2), leaves (0 0 .05), alive .55; then (0 0 .05) of (0 0 .11)
+        {"draft (.5 .3 .2), target (.2 .3 .5), k = 2":
+            ([[0.4, 1, 1], [0, 0, 1]], [0.2, 0.3, 0.26]),
+         "half of that target, k = 2": ([[0.2, 0.5, 1], [0, 0, 5 / 11]], [0.1, 0.15, 0.25]),
+         "the whole target, k = 1": ([[0.4, 1, 1]], [0.2, 0.3, 0.2])},
+        lambda: lossless_law(("RRS",)),
+        {"alive starts at the target's mass, so the dummy is forgotten":
+            slip_rounds(alive_is_target=True),
+         "alive never shrinks: the residual is not renormalised": slip_rounds(alive_stays=True),
+         "the target is not reduced by what was taken": slip_rounds(target_stays=True),
+         "a coin is taken / draft instead of taken / offered": slip_rounds(by_draft=True)}),
+    Blank(
+        "layer_verification:score_children",
+        "The forward stage on one layer: run the rule on draft against A target, and scale what it "
+        "accepts and what it sends by lambda_v = a_v / A.",
+        "Reshape (B, n, V) to (B n, V): the rule takes problems in rows. rule(draft, mass, k).out "
+        "is its flow, .accept(tokens) its answer; both get the same factor.",
+        6, 15, observe_children,
+        # Node 1: .9 target = (.18 .27 .45); RRS takes (.18 .27 .20), then (0 0 .07); coins for
+        # children 1, 3: .36, and 1 for the rest: (.36, .64) * 2/3.
+        # Node 2: .9 target = (.54 .27 .09); takes (.5 .27 .09), then (.04 0 0); the second child
+        # is the same token, and has coin 0 in round 2: (.9, 0) * 1/3.
+        {"scores of the children": [[0.24, 0.64 * 2 / 3], [0.3, 0]],
+         "flow": [[0.12, 0.18, 0.18], [0.18, 0.09, 0.03]],
+         "the same with K-SEQ, P[some child of the first node]": True},
+        lossless_law,
+        {"the target is not scaled by A (or is normalised again)": slip_children(scale="1"),
+         "the target is scaled by a_v instead of A: lossless, but shorter":
+            slip_children(scale="a_v"),
+         "the target is scaled by a_v and nothing by lambda_v":
+            slip_children(scale="a_v", share="1"),
+         "the flow is not scaled by lambda_v": slip_children(out_share=False)}),
+    Blank(
+        "layer_verification:stop_probabilities",
+        "h_v of Equation 1 for one layer: what a_v keeps after all it sends on, given that the "
+        "path does not go on below this layer.",
+        "The denominator is the same for all nodes of the layer: 1 minus everything that the "
+        "layer sends on. Where that is 0, so is the numerator.",
+        3, 10, observe_stop,
+        # (.6 - .48) / (1 - .48 - .3) = .12 / .22
+        {"a = (.6, .3), sent on: .48 and .3": [[6 / 11, 0]],
+         "a = (.6, .3), leaves": [[0.6, 0.3]],
+         "a = (.5, .5), all of it sent on: a number": True},
+        lossless_law,
+        {"the denominator is left out": slip_stop(denominator="none"),
+         "the denominator knows of the node's own flow only": slip_stop(denominator="own"),
+         "what v sends on stays in its score": slip_stop(minus_sent=False),
+         "0 is divided by 0 where everything goes on": slip_stop(safe=False)}),
+    Blank(
+        "layer_verification:still_owed",
+        "The residual of Equation 2, not normalised: what the target owes at v and the children do "
+        "not receive.",
+        "v is visited with probability a_v only, so the target's share there is a_v times its law.",
+        1, 5, observe_owed,
+        {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": [[0, 0, 0.12], [0, 0, 0]],
+         "a flow that is 1e-12 too large: anything negative?": False},
+        lossless_law,
+        {"the target is not scaled by a_v":
+            lambda a, target, flow: np.maximum(target - flow, 0),
+         "the flow is not subtracted": lambda a, target, flow: a[:, :, None] * target,
+         "rounding may leave a negative probability":
+            lambda a, target, flow: a[:, :, None] * target - flow}),
+    Blank(
+        "global_resolution:chosen",
+        "Duplicates: choose one of a tuple's different tokens with odds by weight, or none; equal "
+        "children share.",
+        "Count for each child how many have its token, and divide its weight by that: then a "
+        "plain sum over the children counts every token once.",
+        3, 10, observe_chosen,
+        {"weights (1, 2, 1), children 1, 2, P[token 1], P[token 2]": [0.25, 0.5],
+         "weights (1, 2, 1), children 2, 2, P[token 1], P[token 2]": [0, 2 / 3],
+         "weights (1, 2, 1), children 2, 1, 2, P[token 1], P[token 2]": [0.25, 0.5]},
+        lambda: lossless_law(("GR",)),
+        {"every copy gets the whole share of its token": slip_chosen(split=False),
+         "a weight counts once for each copy": slip_chosen(split=False, merged=False),
+         "there is no weight for 'none'": slip_chosen(none=0)}),
+]
