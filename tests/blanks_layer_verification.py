@@ -11,16 +11,22 @@ DRAFT = np.array([[0.5, 0.3, 0.2]])
 def lossless_law(rules=("K-SEQ", "RRS", "GR")):
     """The lifted rules must give the target's own law, by enumeration of all trees."""
     from test_layer_verification import RULES
-    from tree_law import bias_and_length, tables
+    from tree_law import all_trees, bias_and_length, tables
 
     for parents in ([-1, 0, 0, 1, 2], [-1, 0, 0, 1, 1]):  # two chains; a leaf above the others
         for kind in ("related", "equal", "disjoint"):
-            for name in rules:
-                for lift in ("TV", "LV"):
-                    bias, _ = bias_and_length(RULES[f"{lift} + {name}"], parents,
-                                              tables(kind, 3, 2))
-                    assert bias < 1e-12, (
-                        f"{lift} + {name} is off the target by {bias:.1e} in total variation")
+            models = tables(kind, 3, 2)
+            shape, trees, *_ = all_trees(parents, models)
+            for name in [f"{lift} + {rule}" for rule in rules for lift in ("TV", "LV")]:
+                ends, _ = RULES[name].judge(shape, *trees)
+                assert np.isfinite(ends).all(), (
+                    f"{name} divides 0 by 0 where draft and target are {kind}; divide by "
+                    "np.maximum(.., TINY)")
+                assert ends.min() >= 0 and abs(ends.sum(-1) - 1).max() < 1e-12, (
+                    f"{name} has probabilities down to {ends.min():.1e} that add up to "
+                    f"{ends.sum(-1).max():.3f}; rounding wants np.maximum(.., 0), and a sum <= 1")
+                bias, _ = bias_and_length(RULES[name], parents, models)
+                assert bias < 1e-12, f"{name} is off the target by {bias:.1e} in total variation"
 
 
 # ---------------------------------------------------------------- K-SEQ's rho
@@ -230,7 +236,7 @@ BLANKS = [
         "The forward stage on one layer: run the rule on draft against A target, and scale what it "
         "accepts and what it sends by lambda_v = a_v / A.",
         "Reshape (B, n, V) to (B n, V): the rule takes problems in rows. rule(draft, mass, k).out "
-        "is its flow, .accept(tokens) its answer; both get the same factor.",
+        "is its flow, .accept(tokens) its answer; both get the same factor. A can be 0.",
         6, 15, observe_children,
         # Node 1: .9 target = (.18 .27 .45); RRS takes (.18 .27 .20), then (0 0 .07); coins for
         # children 1, 3: .36, and 1 for the rest: (.36, .64) * 2/3.
@@ -251,7 +257,8 @@ BLANKS = [
         "h_v of Equation 1 for one layer: what a_v keeps after all it sends on, given that the "
         "path does not go on below this layer.",
         "The denominator is the same for all nodes of the layer: 1 minus everything that the "
-        "layer sends on. Where that is 0, so is the numerator.",
+        "layer sends on. Where that is 0, so is the numerator; see that rounding leaves no "
+        "negative h and no sum above 1.",
         3, 10, observe_stop,
         # (.6 - .48) / (1 - .48 - .3) = .12 / .22
         {"a = (.6, .3), sent on: .48 and .3": [[6 / 11, 0]],
