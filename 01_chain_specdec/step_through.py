@@ -33,7 +33,7 @@ def record(args, dataset, device, prompt):
     steps = watch(lambda target: speculate_chain(
         target, GPTDraft(small), prompt, 5, sampler, dice), target, prompt, dice, args.steps,
         read_chain)
-    story = Story(instructive(steps), dataset.tokenizer.decode)
+    story = Story(instructive(steps, dataset.tokenizer.decode), dataset.tokenizer.decode)
     rolls = story.draft(sampled=True)
     story.verify("Here every row has one child, and the mask is the causal one.")
     story.coins(rolls, residual)

@@ -136,6 +136,20 @@ def read_tree(root, detail):
     return tree.tokens.tolist(), tree.parents.tolist(), path, target_probs, guesses
 
 
+def guesses_of(tokens, parents, scores, vocab_size):
+    """What drafters with scores gave their own nodes -> (N, V), nan where it is not known.
+
+    scores: a cumulative log-probability a row. Where two drafters hold a token below the same row,
+    the larger of both.
+    """
+    guesses = torch.full((len(tokens), vocab_size), torch.nan)
+    for row in range(1, len(tokens)):
+        parent, token = parents[row], tokens[row]
+        known = torch.tensor(scores[row] - scores[parent]).exp()
+        guesses[parent, token] = torch.fmax(guesses[parent, token], known)
+    return guesses
+
+
 def watch(start, target, prompt, dice, count, read=read_tree, note=None):
     """Run a decoder for `count` steps -> list of Recorded, the prefill left out.
 
@@ -155,14 +169,16 @@ def watch(start, target, prompt, dice, count, read=read_tree, note=None):
     return recorded
 
 
-def instructive(recorded):
-    """The step to show: drafts accepted, then one rejected, and long words rather than blanks.
+def instructive(recorded, decode):
+    """The step to show: drafts accepted, then one rejected, and letters rather than blanks.
 
-    The end of the path must have had children, so that something really was refused there.
+    The end of the path must have had children, so that something really was refused there. Where
+    a second child was accepted the tree was of use, so such a step comes before a straight one.
     """
     def value(r):
         refused = bool(r.below(r.path[-1]))
-        second = sum(r.below(a)[0] != b for a, b in zip(r.path, r.path[1:], strict=False))
-        return refused and len(r.path) > 1, min(len(r.path), 4), min(second, 2)
+        second = any(r.below(a)[0] != b for a, b in zip(r.path, r.path[1:], strict=False))
+        letters = sum(letter.isalpha() for letter in decode([*r.tokens[:1], *r.emitted]))
+        return refused and len(r.path) > 2, second, len(r.path), letters
 
     return max(recorded, key=value)

@@ -45,7 +45,7 @@ def trace_flags(description, out):
     p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
     p.add_argument("--precision", default="auto", choices=PRECISIONS, help="of decoding")
     p.add_argument("--prompt", help="text to continue (default: a held-out one)")
-    p.add_argument("--steps", type=int, default=40, help="decoded; one of them is chosen")
+    p.add_argument("--steps", type=int, default=150, help="decoded; one of them is chosen")
     p.add_argument("--out", type=Path, default=out, help="folder for the result")
     p.set_defaults(max_new_tokens=1, prompts=1)  # the flags of check_decoding that have no use here
     return p

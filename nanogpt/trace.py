@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nanogpt.plots import two_digits, visible
+from nanogpt.plots import visible
 from nanogpt.recording import Recorded
 
 SMALLEST = 0.045  # a narrower segment of the unit interval has no room for its label
@@ -25,13 +25,15 @@ class Story:
     """The frames of one recorded step. Each frame holds all that a picture of it needs.
 
     decode: tokens -> text. verified: how many rows the target read, if later rows are drafts that
-    were never verified (chapter 03). groups: for each row who drafted it, 0 if there is but one.
+    were never verified (chapter 03). groups: for each row who drafted it, 0 if there is but one;
+    names: of group 1 and group 2.
     """
 
     step: Recorded
     decode: object
     verified: int | None = None
     groups: list | None = None
+    names: tuple = ()
     frames: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -54,7 +56,7 @@ class Story:
     def bars(self, title, target=None, guess=None, marked=(), count=7, law="p, target"):
         """The most probable tokens of one or two laws (V,), the marked ones always among them.
 
-        law: what the first one is called.
+        A token that no law knows (nan) has no bar. law: what the first one is called.
         """
         laws = [torch.nan_to_num(law.double()) for law in (target, guess) if law is not None]
         ranked = torch.stack(laws).amax(0).argsort(descending=True, stable=True).tolist()
@@ -62,7 +64,14 @@ class Story:
         kept = sorted(kept[:count], key=lambda t: -float(laws[0][t]))
         return {"title": title, "law": law, "rows": [
             {"text": self.text(t), "target": number(target, t), "draft": number(guess, t),
-             "marked": t in marked} for t in kept]}
+             "marked": t in marked} for t in kept if t in marked
+            or any(number(one, t) is not None for one in (target, guess))]}
+
+    def plain_bars(self, title, pairs, marked=None):
+        """Bars of numbers that are no law: pairs of (text, number); marked: the place of one."""
+        return {"title": title, "law": "", "rows": [
+            {"text": text, "target": round(value, 6), "draft": None, "marked": i == marked}
+            for i, (text, value) in enumerate(pairs)]}
 
     def line(self, roll, name=None):
         """The unit interval as the dice saw it: segments in order, and where u fell."""
@@ -90,12 +99,11 @@ class Story:
             if sampled:
                 roll = step.rolls[row - 1]
                 guess, line = roll.probs, self.line(roll)
-                text += f" Drawn from the drafter: u = {two_digits(roll.u)}."
+                text += f" Drawn from the drafter: u = {short(roll.u)}."
             if say:
                 text += " " + say(row)
-            known = not bool(guess.isnan().any())
-            law = self.bars(f"drafter, after {self.name(parent)}", guess=guess,
-                            marked=[token]) if known else None
+            law = None if guess.isnan().all() else self.bars(
+                f"after {self.name(parent)}", guess=guess, marked=[token])
             self.frame("draft", text, [row], law, line, shown=row + 1)
         return step.rolls[len(step.tokens) - 1:] if sampled else step.rolls
 
@@ -126,9 +134,9 @@ class Story:
             for child in children:
                 token, roll = step.tokens[child], next(rolls)
                 t, d = float(left[token]), float(guess[token])
-                text = (f"Row {child}, {self.name(child)}: target {two_digits(t)}, drafter "
-                        f"{two_digits(d)}. Keep it with probability min(1, target / drafter) = "
-                        f"{two_digits(roll.p)}. u = {two_digits(roll.u)}: ")
+                text = (f"Row {child}, {self.name(child)}: target {short(t)}, drafter "
+                        f"{short(d)}. Keep it with probability min(1, target / drafter) = "
+                        f"{short(roll.p)}. u = {short(roll.u)}: ")
                 law = self.bars(f"after {self.name(here)}", left, guess, [token])
                 if roll.value:
                     node, path = child, [*path, child]
@@ -148,7 +156,8 @@ class Story:
                                "The next token is drawn from it."),
                            [here], self.bars(f"after {self.name(here)}", left,
                                              guess if more else None, law="residual"))
-        self.own_token(next(rolls), here, bool(children), residual=bool(children))
+        self.own_token(next(rolls), here, "The residual gives the target's own token"
+                       if children else "", residual=bool(children))
 
     def walk(self, rolls):
         """Chapters 02 to 05: the target draws its own token; whatever carries it moves on."""
@@ -159,14 +168,16 @@ class Story:
             matching = [c for c in children if step.tokens[c] == roll.value]
             if not matching:
                 self.state = {**self.state, "accepted": path, "rejected": self.reject(children)}
-                self.own_token(roll, living[0], bool(children))
+                self.own_token(roll, living[0], "No child carries the token that the target draws "
+                               "here" if children else "")
                 return
-            rows = " and ".join(map(str, matching))
+            rows = "Row " * (len(matching) == 1) or "Rows "
+            rows += " and ".join(map(str, matching))
             what = "carries it: go there." if len(matching) == 1 else (
                 "carry it, the same prefix in two trees: both stay alive, one draw serves both.")
             self.frame("accept", f"After {self.name(living[0])} the target draws its own token: "
-                       f"u = {two_digits(roll.u)} falls on '{self.text(roll.value)}'. "
-                       f"Row {rows} {what}", living,
+                       f"u = {short(roll.u)} falls on '{self.text(roll.value)}'. "
+                       f"{rows} {what}", living,
                        self.bars(f"after {self.name(living[0])}", roll.probs,
                                  self.guess_at(living), [roll.value]),
                        self.line(roll), accepted=path + matching,
@@ -178,11 +189,37 @@ class Story:
         return self.step.guesses[rows].nan_to_num(-1).amax(0).where(
             ~self.step.guesses[rows].isnan().all(0), torch.nan)
 
-    def own_token(self, roll, row, refused, residual=False):
-        """The last draw: the target's own token, after a rejection or as a bonus."""
-        why = ("No draft is left here, so the target's own token ends the step" if refused else
-               "Every draft on this path stays: the forward brings a bonus token")
-        self.frame("accept", f"{why}: u = {two_digits(roll.u)} falls on "
+    def layers(self, rolls, scores, ends):
+        """Chapter 06: scores down the layers, then one draw over all ends of the path.
+
+        scores, ends: a number a row, a_v and P[the path ends at v]; rolls: the end, the next token.
+        """
+        deep, known = depths(self.step.parents), [1.0] + [None] * (len(scores) - 1)
+        layers = [[r for r, d in enumerate(deep) if d == depth] for depth in range(max(deep) + 1)]
+        for depth, layer in enumerate(layers[1:], 1):
+            known = [scores[row] if row in layer else a for row, a in enumerate(known)]
+            mass = sum(scores[row] for row in layers[depth - 1] if self.step.below(row))
+            self.frame("forward", f"Inclusion scores of layer {depth}: a_v is the chance that the "
+                       "accepted path goes through v. The nodes above share one target of mass "
+                       f"A = {short(mass)}, and no branch is given up yet.", layer, scores=known)
+        for depth, layer in reversed(list(enumerate(layers))):
+            at = [(f"{row}{self.text(self.step.tokens[row])}", ends[row]) for row in layer]
+            self.frame("backward", f"From the deepest layer up: with probability "
+                       f"{short(sum(p for _, p in at))} the accepted path ends in layer {depth}.",
+                       layer, self.plain_bars("P[the path ends here]", at))
+        end, path = rolls[0], self.step.path
+        self.frame("accept", f"One draw decides the whole path: u = {short(end.u)} falls on row "
+                   f"{end.value}, so {len(path) - 1} drafts are accepted at once.", [end.value],
+                   line=self.line(end, lambda row: f"{row}{self.text(self.step.tokens[row])}"),
+                   accepted=path, rejected=[r for r in range(len(scores)) if r not in path])
+        below = self.step.below(end.value)
+        self.own_token(rolls[1], end.value, "The next token comes from what the target is still "
+                       "owed here" if below else "", residual=True)
+
+    def own_token(self, roll, row, why="", residual=False):
+        """The last draw: the target's own token. why: a rejection's reason; none for a bonus."""
+        why = why or "Every draft on this path stays, and the forward brings a bonus token"
+        self.frame("accept", f"{why}: u = {short(roll.u)} falls on "
                    f"'{self.text(roll.value)}'. It is the next root.", [row],
                    self.bars(f"after {self.name(row)}", roll.probs, marked=[roll.value],
                              law="residual" if residual else "p, target"), self.line(roll),
@@ -209,7 +246,7 @@ class Story:
                        "group": self.groups[row] if self.groups else 0}
                       for row, (t, p, depth) in enumerate(zip(
                           step.tokens, step.parents, depths(step.parents), strict=True))],
-            "verified": self.verified,
+            "groups": list(self.names), "verified": self.verified,
             "mask": ancestor_rows(step.parents[:self.verified]),
             "kept": list(step.kept), "emitted": list(step.emitted),
             "emitted_text": [self.text(t) for t in step.emitted],
@@ -229,6 +266,15 @@ def number(law, token):
     if law is None or bool(law[token].isnan()):
         return None
     return round(float(law[token]), 6)
+
+
+def short(p):
+    """.347 -> '.35'; more digits where two would say 0 or 1: .0004 -> '.0004', .998 -> '.998'."""
+    for places in (2, 3, 4, 5):
+        text = f"{p:.{places}f}"
+        if p in (0, 1) or 0 < float(text) < 1:
+            break
+    return f"{p:g}" if p in (0, 1) else text.lstrip("0")
 
 
 def unit_interval(u, parts):

@@ -1,0 +1,56 @@
+"""A real step of merged trees, a colour for each head, to step through in a browser.
+
+    python 04_merged_trees/step_through.py
+"""
+
+import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+
+from draft_heads import get_heads, heads_for_decoding
+
+from dual_draft_routing import HeadDrafter
+from merged_trees import MergedDrafter, accept_paths
+from nanogpt import stepper
+from nanogpt.precision import for_decoding, precision_of
+from nanogpt.recording import VisibleDice, guesses_of, instructive, remember, watch
+from nanogpt.sampling import Sampler
+from nanogpt.trace import Story
+from nanogpt.train import get_gpt
+from tree_attention import speculate
+
+
+def twins(step, n_first):
+    """In how many accepted drafts both trees held the same prefix."""
+    def prefix(row):
+        return () if row == 0 else (*prefix(step.parents[row]), step.tokens[row])
+
+    second = {prefix(row) for row in range(n_first + 1, len(step.tokens))}
+    return sum(prefix(row) in second for row in step.path[1:] if row <= n_first)
+
+
+def record(args, dataset, device, prompt):
+    """-> the trace of an instructive step: the union of both heads' trees, verified at once."""
+    trained, decode = get_gpt(args.size, dataset, device), dataset.tokenizer.decode
+    target, dice = for_decoding(trained, args.precision), VisibleDice(args.seed)
+    pair = [HeadDrafter(head, budget=6)
+            for head in heads_for_decoding(get_heads(trained, dataset, device), target)]
+    proposals = [remember(drafter, "propose_scored") for drafter in pair]
+    steps = watch(lambda target: speculate(
+        target, MergedDrafter(pair), prompt, Sampler(1.0), dice, accept_paths), target, prompt,
+        dice, args.steps, note=lambda: [made[-1][1] for made in proposals])
+    # First both trees hold the accepted prefix, then only one of them does.
+    parting = [s for s in steps if 0 < twins(s, len(s.extra[0]) - 1) < len(s.path) - 1]
+    step = instructive(parting or steps, decode)
+    first, second = step.extra
+    step.guesses = guesses_of(step.tokens, step.parents, first + second[1:], dataset.vocab_size)
+    groups = [0] + [1 + (row >= len(first)) for row in range(1, len(step.tokens))]
+    story = Story(step, decode, groups=groups, names=("head 1", "head 2"))
+    rolls = story.draft(lambda row: f"Drafted by head {groups[row]}.")
+    story.verify("Between the two heads' blocks the mask is empty.")
+    story.walk(rolls)
+    story.commit()
+    return story.trace("04", "Merged", f"{args.size} target in {precision_of(target)}, two heads "
+                       "with 6 draft nodes each, temperature 1")
+
+
+if __name__ == "__main__":
+    stepper.run_chapter("04")

@@ -1,0 +1,43 @@
+"""A real step of layer verification, scores down and one draw up, to step through in a browser.
+
+    python 06_layer_verification/step_through.py
+"""
+
+import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+
+from iid_trees import SHAPES, SampledTreeDrafter
+from single_step_rules import KSEQ
+
+from layer_verification import LayerVerification
+from nanogpt import stepper
+from nanogpt.precision import for_decoding, precision_of
+from nanogpt.recording import VisibleDice, instructive, remember, watch
+from nanogpt.sampling import Sampler
+from nanogpt.trace import Story
+from nanogpt.train import get_gpt
+from tree_attention import TreeGPT, speculate
+
+
+def record(args, dataset, device, prompt):
+    """-> the trace of an instructive step: KSEQ under the layer lift on a complete tree."""
+    target = for_decoding(get_gpt(args.size, dataset, device), args.precision)
+    small = TreeGPT(for_decoding(get_gpt("draft", dataset, device), args.precision))
+    dice, rule, law = VisibleDice(args.seed), LayerVerification(KSEQ), Sampler(1.0, top_k=20)
+    drafter = SampledTreeDrafter(small, SHAPES["complete"], 2, 3, law, dice)
+    scored, judged = remember(rule, "scores"), remember(rule, "judge")
+    step = instructive(watch(lambda target: speculate(
+        target, drafter, prompt, Sampler(1.0), dice, rule), target, prompt, dice, args.steps,
+        note=lambda: (scored[-1][0][0].tolist(), judged[-1][0][0].tolist())),
+        dataset.tokenizer.decode)
+    story = Story(step, dataset.tokenizer.decode)
+    rolls = story.draft(sampled=True)
+    story.verify("Now every node's two laws are known, and the rule can begin.")
+    story.layers(rolls, *step.extra)
+    story.commit()
+    return story.trace("06", "Layer verification", f"{args.size} target in "
+                       f"{precision_of(target)}, a complete tree of depth 3 drawn from the small "
+                       "GPT, LV of KSEQ, temperature 1")
+
+
+if __name__ == "__main__":
+    stepper.run_chapter("06")
