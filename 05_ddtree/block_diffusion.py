@@ -36,6 +36,15 @@ class BlockConfig:
     feature_layers: tuple = (2, 4, 6)
     mlp: int = 2  # width of the MLP, in multiples of C
 
+    @classmethod
+    def reading(cls, target, length=8):
+        """A config whose features are the target's layers at a third, two thirds and the end.
+
+        target: a GPT. Six layers give (2, 4, 6), four (1, 2, 4), one layer (1,).
+        """
+        n = target.config.n_layer
+        return cls(length, feature_layers=tuple(sorted({max(1, n // 3), max(1, 2 * n // 3), n})))
+
 
 class BlockLayer(nn.Module):
     """One drafter layer: attention from the block to (context, block), then an MLP."""

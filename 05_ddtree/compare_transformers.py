@@ -171,10 +171,7 @@ def main(argv=None):
     dataset, device = cli.setup(args)
     target = get_gpt(args.size, dataset, device, args.retrain)
     small = get_gpt("draft", dataset, device, args.retrain)
-    layers = target.config.n_layer
-    features = tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3), layers}))
-    block = get_drafter(target, dataset, BlockConfig(feature_layers=features), device,
-                        args.retrain)
+    block = get_drafter(target, dataset, BlockConfig.reading(target), device, args.retrain)
 
     prompts = held_out_prompts(dataset, args.prompts, PROMPT)
     results = compare(decoders(target, small, block, args), prompts, args.max_new_tokens)

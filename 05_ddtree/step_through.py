@@ -22,9 +22,7 @@ BUDGET = 12
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: marginals, the heap's tree, the walk."""
     trained, decode = get_gpt(args.size, dataset, device), dataset.tokenizer.decode
-    layers = trained.config.n_layer
-    features = tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3), layers}))
-    block = get_drafter(trained, dataset, BlockConfig(feature_layers=features), device)
+    block = get_drafter(trained, dataset, BlockConfig.reading(trained), device)
     target, dice = for_decoding(trained, args.precision), VisibleDice(args.seed)
     drafter = DDTreeDrafter(drafter_for_decoding(block, target), BUDGET)
     marginals = remember(drafter, "marginals")

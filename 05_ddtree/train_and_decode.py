@@ -49,11 +49,8 @@ class Models:
 def load_models(args, dataset, device):
     """Train or load the target, the block-diffusion drafter and the rivals."""
     trained = get_gpt(args.size, dataset, device, args.retrain)
-    layers = trained.config.n_layer
-    features = tuple(sorted({max(1, layers // 3), max(1, 2 * layers // 3), layers}))
-    block = get_drafter(
-        trained, dataset, BlockConfig(args.block_size, feature_layers=features), device,
-        args.retrain, args.own_texts)
+    block = get_drafter(trained, dataset, BlockConfig.reading(trained, args.block_size), device,
+                        args.retrain, args.own_texts)
     small = get_gpt("draft", dataset, device, args.retrain)
     target = for_decoding(trained, args.precision)
     return Models(target, drafter_for_decoding(block, target), for_decoding(small, args.precision),

@@ -22,8 +22,8 @@ NEEDS = ("this needs the package '{}', which is not installed; run: "
 def need_transformers():
     """The transformers module. Raises ValueError with the pip command if it is not there."""
     try:
-        import tokenizers  # noqa: F401
         import transformers
+        from tokenizers import Tokenizer  # noqa: F401
     except ImportError as error:
         raise ValueError(NEEDS.format(error.name)) from None
     return transformers

@@ -18,6 +18,7 @@ from ddtree import (
 )
 from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
 from nanogpt.generate import collect, plain_decode
+from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
 from ngram import NGramDraft
 from train_drafter import block_mask, drafter_loss
@@ -263,3 +264,10 @@ def test_bad_input():
         DDTreeDrafter(random_drafter(target, 0), 0)
     with pytest.raises(ValueError, match="do not fit"):
         BlockDrafter(target, BlockConfig(4, 1, (9,)))
+
+
+@pytest.mark.parametrize(
+    "layers, features", [(6, (2, 4, 6)), (4, (1, 2, 4)), (2, (1, 2)), (1, (1,))])
+def test_which_layers_the_drafter_reads(layers, features):
+    target = GPT(GPTConfig(5, 8, layers, 1, 4))
+    assert BlockConfig.reading(target, 3) == BlockConfig(3, feature_layers=features)
