@@ -19,8 +19,8 @@ from nanogpt.train import get_gpt
 def read_chain(root, detail):
     """A chain is a tree of width 1 -> tokens, parents, path, target_probs, guesses; see watch."""
     drafted, draft_probs, target_probs, n = detail
-    last = torch.full_like(target_probs[:1], torch.nan)  # nothing was drafted after the last one
-    guesses = torch.cat([torch.stack(draft_probs), last])  # (K + 1, V)
+    last = torch.full_like(target_probs[0], torch.nan)  # nothing was drafted after the last one
+    guesses = torch.stack([*draft_probs, last])  # (K + 1, V)
     parents, path = list(range(-1, len(drafted))), list(range(n + 1))
     return [root, *drafted], parents, path, target_probs, guesses
 

@@ -170,15 +170,16 @@ def watch(start, target, prompt, dice, count, read=read_tree, note=None):
 
 
 def instructive(recorded, decode):
-    """The step to show: drafts accepted, then one rejected, and letters rather than blanks.
+    """The step to show: two drafts accepted, then one rejected, and letters rather than blanks.
 
-    The end of the path must have had children, so that something really was refused there. Where
-    a second child was accepted the tree was of use, so such a step comes before a straight one.
+    The end of the path must have had children, so that something really was refused there; if no
+    step has it all, one accepted draft will do. Where a second child was accepted the tree was of
+    use, so such a step comes before a straight one.
     """
     def value(r):
-        refused = bool(r.below(r.path[-1]))
+        both = bool(r.below(r.path[-1])) and min(len(r.path) - 1, 2)
         second = any(r.below(a)[0] != b for a, b in zip(r.path, r.path[1:], strict=False))
         letters = sum(letter.isalpha() for letter in decode([*r.tokens[:1], *r.emitted]))
-        return refused and len(r.path) > 2, second, len(r.path), letters
+        return both, second, len(r.path), letters
 
     return max(recorded, key=value)

@@ -156,6 +156,7 @@ class Story:
                                "The next token is drawn from it."),
                            [here], self.bars(f"after {self.name(here)}", left,
                                              guess if more else None, law="residual"))
+        self.state = {**self.state, "accepted": path}
         self.own_token(next(rolls), here, "The residual gives the target's own token"
                        if children else "", residual=bool(children))
 

@@ -1,0 +1,357 @@
+"""The pictures that move tell the truth: dice, recording, traces, frames, pages."""
+
+import copy
+import json
+import re
+import runpy
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from draft_heads import DraftHead, default_configs
+from single_step_rules import KSEQ
+
+from block_diffusion import BlockDrafter
+from chain_specdec import acceptance_probability, speculate_chain
+from exact import ToyDraft, ToyModel, ToyTarget
+from layer_verification import LayerVerification
+from nanogpt import stepper
+from nanogpt.generate import collect
+from nanogpt.model import GPT, GPTConfig
+from nanogpt.recording import VisibleDice, guesses_of, instructive, remember, watch
+from nanogpt.sampling import Sampler
+from nanogpt.trace import Story, short, unit_interval
+from tree_attention import TreeDrafter, multi_round, speculate, walk
+
+# ---------------------------------------------------------------- the dice
+
+
+def test_visible_dice_obeys_the_laws_of_dice():
+    """On an even grid of u every value comes as often as its probability says."""
+    grid = [(i + 0.5) / 1000 for i in range(1000)]
+    probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
+    dice = VisibleDice(numbers=grid)
+    counts = torch.bincount(torch.tensor([dice.draw(probs) for _ in grid]), minlength=6)
+    assert counts.tolist() == [0, 250, 0, 500, 250, 0]
+    dice = VisibleDice(numbers=grid)
+    assert sum(dice.flip(0.3) for _ in grid) == 300
+
+
+@pytest.mark.parametrize("u", [0.0, 0.5, 1 - 2**-53])
+def test_visible_dice_at_the_ends(u):
+    """Never a token of probability 0, never an index out of range, sure coins are sure."""
+    dice = VisibleDice(numbers=[u] * 5)
+    assert dice.draw(torch.tensor([0.0, 1.0, 0.0])) == 1
+    assert dice.draw(torch.tensor([0.0, 0.1, 0.1, 0.1, 0.0])) in (1, 2, 3)
+    assert dice.draw(torch.tensor([3.0])) == 0
+    assert dice.flip(1.0) is True and dice.flip(0.0) is False
+
+
+def test_visible_dice_is_seeded_and_takes_weights_that_sum_to_any_number():
+    probs = torch.tensor([1.0, 2.0, 5.0])
+    first, second, other = ([dice.draw(probs) for _ in range(400)] for dice in (
+        VisibleDice(7), VisibleDice(7), VisibleDice(8)))
+    assert first == second != other
+    shares = torch.bincount(torch.tensor(first), minlength=3) / 400
+    assert torch.allclose(shares, probs / 8, atol=0.08)
+
+
+def test_rolls_show_what_decided():
+    dice = VisibleDice(numbers=[0.69, 0.7, 0.2])
+    assert [dice.draw(torch.tensor([0.2, 0.5, 0.3])) for _ in range(2)] == [1, 2]
+    dice.flip(0.25)
+    assert [roll.u for roll in dice.rolls] == [0.69, 0.7, 0.2]
+    assert [roll.value for roll in dice.rolls] == [1, 2, True]
+    assert dice.rolls[2].p == 0.25 and float(dice.rolls[0].probs[1]) == pytest.approx(0.5)
+
+
+# ---------------------------------------------------------------- recording
+
+
+PROMPT = [1, 0, 2]
+RULES = {"chain": None, "multi-round": multi_round, "walk": walk,
+         "layers": LayerVerification(KSEQ)}
+
+
+def decoder(rule, dice, target=None):
+    """A decoding loop on toy models -> start(target); see watch."""
+    sampler, draft = Sampler(1.0), ToyDraft(ToyModel(2, scale=1.2))
+    if rule == "chain":
+        return lambda target: speculate_chain(target, draft, PROMPT, 3, sampler, dice)
+    sampled = rule in ("multi-round", "layers")
+    drafter = TreeDrafter(draft, (2, 2) if rule != "layers" else (1, 1),
+                          sampler, dice if sampled else None)
+    return lambda target: speculate(target, drafter, PROMPT, sampler, dice, RULES[rule])
+
+
+def read_of(rule):
+    if rule != "chain":
+        return {}
+    chapter = runpy.run_path(str(stepper.chapters()["01"] / "step_through.py"))
+    return {"read": chapter["read_chain"]}
+
+
+def recorded(rule, seed=3, count=12, numbers=()):
+    dice = VisibleDice(seed, numbers)
+    target = ToyTarget(ToyModel(1, scale=1.5), block_size=24)
+    return watch(decoder(rule, dice), target, PROMPT, dice, count, **read_of(rule)), dice
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_watched_decoder_emits_what_an_unwatched_one_does(rule):
+    steps, dice = recorded(rule)
+    plain = decoder(rule, VisibleDice(3))(ToyTarget(ToyModel(1, scale=1.5), block_size=24))
+    tokens = collect(plain, 200).tokens
+    seen = [token for step in steps for token in step.emitted]
+    assert tokens[1:1 + len(seen)] == seen  # token 0 came from the prefill
+    assert len(seen) >= 12
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_recorded_run_replays_from_its_numbers(rule):
+    steps, dice = recorded(rule)
+    again, _ = recorded(rule, seed=99, numbers=[roll.u for roll in dice.rolls])
+    for one, other in zip(steps, again, strict=True):
+        assert (one.tokens, one.path, one.emitted) == (other.tokens, other.path, other.emitted)
+        assert [r.value for r in one.rolls] == [r.value for r in other.rolls]
+    assert sum(len(step.rolls) for step in steps) == len(dice.rolls) - 1  # but for the prefill's
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_kept_rows_are_the_caches(rule):
+    """What a step says it kept is what the next step finds committed."""
+    steps, _ = recorded(rule, count=40)
+    for step, following in zip(steps, steps[1:], strict=False):
+        read = [step.tokens[row] for row in step.kept]
+        assert step.text + read == following.text
+        assert step.kept == step.path
+        slid = following.length < step.length
+        assert slid or following.length == step.length + len(step.kept)
+    assert any(later.length < step.length
+               for step, later in zip(steps, steps[1:], strict=False)), "the window never slid"
+
+
+def test_remember_changes_nothing_else():
+    class Adder:
+        def add(self, a, b=1):
+            return a + b
+
+    adder = Adder()
+    results = remember(adder, "add")
+    assert (adder.add(2), adder.add(2, b=5)) == (3, 7) and results == [3, 7]
+    assert Adder().add(1) == 2 and len(results) == 2
+
+
+def test_guesses_of_two_drafters_keep_the_larger():
+    """Root -> a by both drafters, one of them with a child."""
+    guesses = guesses_of([0, 1, 1, 2], [-1, 0, 0, 1],
+                         torch.tensor([1.0, 0.5, 0.25, 0.1]).log().tolist(), 3)
+    assert float(guesses[0, 1]) == pytest.approx(0.5)
+    assert float(guesses[1, 2]) == pytest.approx(0.2)
+    assert int(guesses.isnan().sum()) == 12 - 2
+
+
+# ---------------------------------------------------------------- all six chapters
+
+
+class Characters:
+    """A tokenizer whose texts would break a careless page."""
+
+    texts = ["</script>", "<b>", "&amp;", "\n", " ", "\u2028", "'", '"', "\\", "a", "b", "c"]
+
+    def decode(self, tokens):
+        return "".join(self.texts[token] for token in tokens)
+
+
+class Stand:
+    """As much of a data set as a step-through needs."""
+
+    tokenizer, vocab_size = Characters(), len(Characters.texts)
+
+
+class Flags:
+    size, precision, seed, steps = "baby", "float32", 1, 30
+
+
+def random_weights(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def traces():
+    """{chapter: its trace}, by the chapters' own step_through.py on small random models."""
+    import draft_heads
+
+    import train_drafter
+    from nanogpt import train
+
+    def get_gpt(size, dataset, device):
+        config = GPTConfig(dataset.vocab_size, 48, 2, 2, 16)
+        return random_weights(GPT(config), 1 if size == "baby" else 2)
+
+    def get_heads(target, dataset, device):
+        return [random_weights(DraftHead(copy.deepcopy(target), config), 5)
+                for config in default_configs(2)]
+
+    def get_drafter(target, dataset, config, device):
+        drafter = BlockDrafter(target, config)
+        keep = {name: value.clone() for name, value in target.state_dict().items()}
+        random_weights(drafter, 4)
+        target.load_state_dict(keep)
+        return drafter
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "get_gpt", get_gpt)
+        patch.setattr(draft_heads, "get_heads", get_heads)
+        patch.setattr(train_drafter, "get_drafter", get_drafter)
+        return {number: runpy.run_path(str(folder / "step_through.py"))["record"](
+                    Flags, Stand, "cpu", [9, 10, 11])
+                for number, folder in stepper.chapters().items()}
+
+
+CHAPTERS = list(stepper.chapters())
+
+
+def test_every_chapter_has_a_step_through():
+    assert CHAPTERS == ["01", "02", "03", "04", "05", "06"]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_trace_is_plain_data(traces, chapter):
+    trace = traces[chapter]
+    assert json.loads(json.dumps(trace, allow_nan=False)) == trace
+    nodes, last = trace["nodes"], trace["frames"][-1]
+    assert trace["frames"][0]["verb"] == "draft" and last["verb"] == "commit"
+    assert last["kept"] == trace["kept"] == last["accepted"]
+    assert sorted(trace["kept"] + last["rejected"]) == list(range(trace["verified"]))
+    path = [nodes[row]["token"] for row in trace["kept"]]
+    assert trace["emitted"][:-1] == path[1:]
+    assert last["next"] == {"text": trace["emitted_text"][-1], "parent": trace["kept"][-1]}
+    for row in range(trace["verified"]):
+        parent = nodes[row]["parent"]
+        above = trace["mask"][parent] if parent >= 0 else []
+        assert trace["mask"][row] == [*above, row] and nodes[row]["depth"] == len(above)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_u_fell_where_the_frame_says(traces, chapter):
+    lines = [frame["line"] for frame in traces[chapter]["frames"] if frame["line"]]
+    assert lines
+    for line in lines:
+        assert sum(s["p"] for s in line["segments"]) == pytest.approx(1, abs=1e-5)
+        assert sum(s["hit"] for s in line["segments"]) == 1
+        before = 0.0
+        for segment in line["segments"]:
+            if segment["hit"]:
+                assert before - 1e-5 <= line["u"] <= before + segment["p"] + 1e-5
+            before += segment["p"]
+    shown = [line["u"] for line in lines]
+    assert shown == [draw["u"] for draw in traces[chapter]["draws"]], "a roll is left out"
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_what_was_shown_stays_shown(traces, chapter):
+    frames = traces[chapter]["frames"]
+    for before, after in zip(frames, frames[1:], strict=False):
+        assert after["shown"] >= before["shown"]
+        assert set(after["rejected"]) >= set(before["rejected"])
+    for frame in frames:
+        assert not set(frame["kept"] or []) & set(frame["rejected"])
+        assert frame["text"] and max(frame["focus"], default=0) < frame["shown"]
+
+
+def test_the_coins_that_are_told_are_those_that_were_thrown(traces):
+    """min(1, target / drafter) from the bars of a frame is the p of its line."""
+    seen = 0
+    for chapter in ("01", "02"):
+        for frame in traces[chapter]["frames"]:
+            if frame["line"] and frame["line"]["segments"][0]["text"] == "keep":
+                row = next(r for r in frame["bars"]["rows"] if r["marked"])
+                ratio = min(1, row["target"] / row["draft"])
+                assert frame["line"]["segments"][0]["p"] == pytest.approx(ratio, abs=1e-3)
+                seen += 1
+    assert seen >= 2
+
+
+def test_multi_round_is_told_as_it_went():
+    """Against the decoder's own coins, on every step of a run, not only on the chosen one."""
+    steps, _ = recorded("multi-round", count=40)
+    from chain_specdec import residual
+    for step in steps:
+        story = Story(step, lambda tokens: "abcd"[tokens[0]])
+        story.coins(story.draft(sampled=True), residual)
+        assert story.state["accepted"] == step.path
+        for frame in story.frames:
+            if frame["line"] and frame["line"]["segments"][0]["text"] == "keep":
+                row = next(r for r in frame["bars"]["rows"] if r["marked"])
+                told = acceptance_probability([row["target"]], [row["draft"]], 0)
+                assert frame["line"]["segments"][0]["p"] == pytest.approx(told, abs=1e-3)
+
+
+def test_an_instructive_step_was_accepted_and_refused():
+    steps, _ = recorded("multi-round", count=40)
+    step = instructive(steps, lambda tokens: "x" * len(tokens))
+    assert len(step.path) > 1 and step.below(step.path[-1])
+
+
+def test_small_helpers():
+    assert [short(p) for p in (0, 1, 0.347, 0.998, 0.0004, 0.5)] \
+        == ["0", "1", ".35", ".998", ".0004", ".50"]
+    line = unit_interval(0.05, [("a", 0.01, False), ("b", 0.02, False), ("c", 0.03, True),
+                                ("d", 0.94, False)])
+    assert [s["text"] for s in line["segments"]] == ["", "c", "d"]
+    assert line["segments"][0]["p"] == pytest.approx(0.03)
+
+
+# ---------------------------------------------------------------- the page
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would take for scripts and for markup."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.scripts, self.depth = [], [], 0
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.depth += tag == "script"
+
+    def handle_endtag(self, tag):
+        self.depth -= tag == "script"
+
+    def handle_data(self, data):
+        if self.depth:
+            self.scripts.append(data)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_page_stands_alone(traces, chapter):
+    html = stepper.page(traces[chapter])
+    assert not re.search(r"https?:|src\s*=|href\s*=|@import|url\(|fetch\(|XMLHttp", html)
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "<script>", "\u2028", "</SCRIPT >"])
+def test_no_token_breaks_the_page(traces, text):
+    trace = copy.deepcopy(traces["02"])
+    trace["nodes"][1]["text"] = trace["frames"][1]["text"] = text
+    plain, html = (Reader(stepper.page(t)) for t in (traces["02"], trace))
+    assert html.tags == plain.tags and len(html.scripts) == 1
+    start = html.scripts[0].index("const trace = ") + len("const trace = ")
+    data, _ = json.JSONDecoder().raw_decode(html.scripts[0][start:])
+    assert data == trace
+
+
+def test_the_template_has_one_place_for_the_trace():
+    assert stepper.TEMPLATE.read_text(encoding="utf-8").count(stepper.PLACE) == 1
+
+
+def test_the_page_has_an_element_for_every_id():
+    html = stepper.TEMPLATE.read_text(encoding="utf-8")
+    asked = set(re.findall(r'\$\("(\w+)"\)', html))
+    assert asked == {attrs["id"] for _, attrs in Reader(html).tags if "id" in attrs}
