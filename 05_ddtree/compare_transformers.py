@@ -11,7 +11,6 @@ prompt's own forward counted.
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
-import copy
 import time
 from dataclasses import dataclass
 
@@ -96,9 +95,9 @@ def generate(model, max_new_tokens, **how):
     return decode
 
 
-def assistant(model, drafts):
-    """A drafter for assisted generation that always drafts this many tokens, as our chain does."""
-    model = copy.deepcopy(model)
+def assistant(small, drafts):
+    """A small GPT of ours -> a model for assisted generation that always drafts so many tokens."""
+    model = to_transformers(small)
     model.generation_config.update(
         num_assistant_tokens=drafts, num_assistant_tokens_schedule="constant",
         assistant_confidence_threshold=0.0)
@@ -111,15 +110,14 @@ def decoders(target, small, block, args):
     target, small: float32 GPTs; block: the trained BlockDrafter of the target.
     """
     n, k, greedy = args.max_new_tokens, args.k, Sampler(0.0)
-    ours, our_small = (for_decoding(m, args.precision) for m in (target, small))
-    their, their_small = (for_decoding(to_transformers(m), args.precision)
-                          for m in (target, small))
+    ours, our_small, their, their_small, their_constant = (
+        for_decoding(model, args.precision) for model in
+        (target, small, to_transformers(target), to_transformers(small), assistant(small, k)))
     our_block = drafter_for_decoding(block, ours)
     return {
         THEIRS: generate(their, n),
         "transformers assisted, default": generate(their, n, assistant_model=their_small),
-        f"transformers assisted, K={k}":
-            generate(their, n, assistant_model=assistant(their_small, k)),
+        f"transformers assisted, K={k}": generate(their, n, assistant_model=their_constant),
         "transformers prompt lookup, 10": generate(their, n, prompt_lookup_num_tokens=10),
         PLAIN: clocked(lambda p, seed: plain_decode(ours, p, greedy, Dice(seed))),
         f"small GPT chain, K={k}": clocked(lambda p, seed: speculate_chain(
