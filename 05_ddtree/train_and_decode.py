@@ -6,13 +6,19 @@
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from block_diffusion import BlockConfig
 from chain_specdec import GPTDraft, speculate_chain
-from ddtree import BlockChainDrafter, BlockDraft, BlockTopTreeDrafter, DDTreeDrafter
+from ddtree import (
+    BlockChainDrafter,
+    BlockDraft,
+    BlockTopTreeDrafter,
+    DDTreeDrafter,
+    best_first_tree,
+)
 from nanogpt import cli, plots
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
@@ -28,7 +34,7 @@ from nanogpt.report import (
 )
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.timing import compare, cost_curve, interpolate, median_ms, speedup, summarize
-from nanogpt.train import get_gpt
+from nanogpt.train import SIZES, get_gpt
 from ngram import NGramDraft
 from train_drafter import drafter_for_decoding, get_drafter
 from tree_attention import TreeDrafter, speculate
@@ -48,7 +54,8 @@ class Models:
 
 def load_models(args, dataset, device):
     """Train or load the target, the block-diffusion drafter and the rivals."""
-    trained = get_gpt(args.size, dataset, device, args.retrain)
+    recipe = replace(SIZES[args.size].recipe, steps=800) if args.quick else None
+    trained = get_gpt(args.size, dataset, device, args.retrain, recipe)
     block = get_drafter(trained, dataset, BlockConfig.reading(trained, args.block_size), device,
                         args.retrain, args.own_texts)
     small = get_gpt("draft", dataset, device, args.retrain)
@@ -83,13 +90,6 @@ def decoders(models, sampler, budgets):
     return methods
 
 
-def build_seconds(models, budget, marginals):
-    """Median milliseconds of building one tree of this budget from real marginals."""
-    from ddtree import best_first_tree
-
-    return median_ms(lambda: best_first_tree(0, marginals, budget), torch.device("cpu"))
-
-
 def drafter_cost(models, prompt, budgets):
     """-> draft_ms, one pass and its context update; {budget: build ms}; measured alone."""
     draft, device = BlockDraft(models.block), models.target.device
@@ -105,7 +105,9 @@ def drafter_cost(models, prompt, budgets):
 
     draft.observe(prompt, hidden, rows)
     marginals = draft.marginals(prompt[-1], 99)
-    return median_ms(one_pass, device), {b: build_seconds(models, b, marginals) for b in budgets}
+    build_ms = {b: median_ms(lambda b=b: best_first_tree(0, marginals, b), torch.device("cpu"))
+                for b in budgets}
+    return median_ms(one_pass, device), build_ms
 
 
 def time_table(results, curve, draft_ms, build_ms):
@@ -186,7 +188,8 @@ def main(argv=None):
     p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     p.add_argument("--own-texts", action="store_true",
                    help="train the drafter on the target's own greedy texts as well")
-    p.add_argument("--quick", action="store_true", help="small target, short table: a first look")
+    p.add_argument("--quick", action="store_true",
+                   help="a smaller target, trained for a shorter time: a first look")
     args = p.parse_args(argv)
     if args.quick:
         args.size, args.prompts = "small", 3

@@ -1,9 +1,11 @@
 """Which device, which precision: asked of the machine, not assumed."""
 
+import contextlib
 import functools
 import time
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -69,6 +71,17 @@ def bf16_is_faster(device):
     return seconds(torch.bfloat16) < 0.8 * seconds(torch.float32)
 
 
+@contextlib.contextmanager
 def autocast(device):
-    """Mixed precision for training: bfloat16 matrix products where they are faster."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16_is_faster(device))
+    """Mixed precision for training: bfloat16 matrix products where they are faster.
+
+    On a CPU attention becomes such products too: the fused kernel saves memory on long contexts,
+    at 256 tokens it costs a fifth of a training step more than the products by themselves.
+    """
+    fast = bf16_is_faster(device)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.autocast(device.type, dtype=torch.bfloat16, enabled=fast))
+        if fast and device.type == "cpu":
+            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # the CPU obeys it too
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield
