@@ -26,24 +26,15 @@ from dataclasses import astuple, dataclass, fields, replace
 
 import numpy as np
 import torch
-from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
-from global_resolution import GR
+from all_rules import RULES, STEPS, rules_for
 from iid_trees import SHAPES, shape_parents
 from rule_cost import print_costs
-from single_step_rules import KSEQ, RRS
 from tqdm import tqdm
 from tree_rule import shape_of
 
-from layer_verification import LayerVerification, TokenVerification
 from nanogpt import cli, plots
 from nanogpt.report import print_table
 from nanogpt.sampling import Dice
-
-STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "GR": GR}
-RULES = {f"{lift} + {name}": lifted(step) for name, step in STEPS.items()
-         for lift, lifted in (("TV", TokenVerification), ("LV", LayerVerification))}
-RULES |= {"TRV": TraversalVerification(), "GBV": GreedyBlockVerification(),
-          "BV": BlockVerification()}
 
 # Table 1: accepted length and its standard error, multi-chain, tapered, complete.
 PAPER = {
@@ -153,20 +144,12 @@ class ToyPair:
         return tokens, draft_probs, target_probs
 
 
-def rules_for(shape_name, branching):
-    """GBV judges chains that part at the root, BV one chain."""
-    skipped = {"BV"} if branching > 1 else set()
-    if shape_name != "multi-chain" and branching > 1:
-        skipped.add("GBV")
-    return [name for name in RULES if name not in skipped]
-
-
 def mean_lengths(setting, shape_name, seed, trees):
     """{rule: accepted tokens, expected over the coins and averaged over the trees of one seed}."""
     shape = shape_of(tuple(shape_parents(SHAPES[shape_name], setting.branching, setting.depth)))
     batch = (shape, *ToyPair(setting, seed).draw_trees(shape, trees, ManyDice(seed)))
-    return {name: float(RULES[name].expected_length(*batch).mean())
-            for name in rules_for(shape_name, setting.branching)}
+    return {name: float(rule.expected_length(*batch).mean())
+            for name, rule in rules_for(shape_name, setting.branching).items()}
 
 
 def run_setting(setting, shape_names, seeds, trees, progress):
@@ -202,6 +185,7 @@ def print_results(results, shape_names, with_paper):
 
 
 def cells(result, shape_name, name, with_paper):
+    """The table's cells of one result (mean, standard error), or of none: ours, paper, diff/SE."""
     if result is None:
         return ["-"] * (3 if with_paper else 1)
     mean, error = result
@@ -247,6 +231,7 @@ def save_results(all_results, path):
 
 
 def parse(argv):
+    """The flags. Raises ValueError for a bad value, or a folder that cannot be made."""
     p = argparse.ArgumentParser(
         description="The toy experiment of layer verification: expected accepted tokens per rule.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

@@ -26,25 +26,30 @@ def tables(kind, V, H, seed=0):
 
 
 def softmax(logits):
+    """Along the last axis: (n, V) -> (n, V)."""
     e = np.exp(logits - logits.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
 
 def random_laws(rng, n, V, scale=1.5):
+    """n random laws over V tokens (n, V)."""
     return softmax(scale * rng.normal(size=(n, V)))
 
 
 def related(rng, n, V):
+    """Draft and target (n, V) whose logits share a part."""
     shared = rng.normal(size=(n, V))
     return tuple(softmax(shared + 0.7 * rng.normal(size=(n, V))) for _ in range(2))
 
 
 def equal(rng, n, V):
+    """Draft and target (n, V), the same."""
     laws = random_laws(rng, n, V)
     return laws, laws.copy()
 
 
 def only(laws, tokens):
+    """laws (n, V), cut to these tokens and normalised again."""
     kept = np.zeros_like(laws)
     kept[:, tokens] = laws[:, tokens]
     return kept / kept.sum(-1, keepdims=True)
@@ -103,7 +108,8 @@ def all_trees(parents, models, most=1_000_000):
 
 
 def law_of(ends, residual, trees, models):
-    """(B, N), (B, N, V), and what all_trees gave -> the law of H + 1 tokens (V^(H+1),)."""
+    """ends (B, N), residual (B, N, V), what all_trees gave -> the law of H + 1 tokens
+    (V^(H+1),)."""
     shape, (_, _, target), prefixes, probability = trees
     V, H = models.V, shape.depths.max()
     mass = residual.sum(-1, keepdims=True)
@@ -120,6 +126,7 @@ def law_of(ends, residual, trees, models):
 
 
 def target_law_of(models, H):
+    """The target's own law of H + 1 tokens (V^(H+1),)."""
     law = models.target[0].ravel()
     for t in range(1, H + 1):
         law = (law[:, None] * models.target[t]).ravel()
@@ -127,7 +134,10 @@ def target_law_of(models, H):
 
 
 def bias_and_length(rule, parents, models):
-    """-> total variation between output and target over H + 1 tokens; mean accepted tokens."""
+    """-> total variation between output and target over H + 1 tokens; mean accepted tokens.
+
+    rule: one that judges batches, see tree_rule.py; parents: the shape, -1 first; models: Tables.
+    """
     trees = all_trees(parents, models)
     shape, arrays, _, probability = trees
     ends, residual = rule.judge(shape, *arrays)
@@ -137,7 +147,7 @@ def bias_and_length(rule, parents, models):
 
 
 def all_tuples(draft_probs, k, replacement=True):
-    """Every k-tuple of children of one node -> (tuple, probability) pairs; draft_probs (V,)."""
+    """Every k-tuple of children of one node -> (tuple, probability) pairs. draft_probs: (V,)."""
     for X in itertools.product(range(len(draft_probs)), repeat=k):
         probability, left = 1.0, draft_probs.copy()
         for x in X:
