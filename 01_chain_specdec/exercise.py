@@ -11,6 +11,9 @@ import torch
 # Draft k tokens after the root, one by one, each drawn from the drafter's own distribution, and
 # keep that distribution: the accept rule will divide by it.
 # About 5 lines, 6 minutes.
+# Example: drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3: drafted,
+#   draft_probs, what the dice were asked -> [[2, 3], [[0, 0.75, 0.25, 0], [0.25, 0, 0, 0.75]],
+#   [[0, 0.75, 0.25, 0], [0.25, 0, 0, 0.75]]]
 
 
 def draft(drafter, root, k, sampler, dice):
@@ -24,7 +27,8 @@ def draft(drafter, root, k, sampler, dice):
 
 
 # With which probability does a draft token stay?
-# About 1 lines, 3 minutes.
+# About 1 line, 3 minutes.
+# Example: target (.5, .3, .2), draft (.6, .1, .3), token 0 -> 0.833333
 
 
 def acceptance_probability(target_probs, draft_probs, token):
@@ -35,6 +39,7 @@ def acceptance_probability(target_probs, draft_probs, token):
 # After a rejection the target speaks, but only about what the drafter gave too little of.
 # Return that distribution.
 # About 3 lines, 5 minutes.
+# Example: target (.5, .3, .2), draft (.6, .1, .3) -> [0.0, 1.0, 0.0]
 
 
 def residual(target_probs, draft_probs):
@@ -50,6 +55,9 @@ def residual(target_probs, draft_probs):
 # Go through the drafts: a coin for each. At the first that fails, draw from the residual of
 # that position; if none fails, draw a bonus token.
 # About 4 lines, 8 minutes.
+# Example: drafted 0, 1; draft (.5 .5 0), (.25 .25 .5); target (.25 .25 .5), (.5 .5 0), (.1 .2
+#   .7); both coins pass: n, token, what the dice were asked -> [2, 2, [0.5, 1.0, [0.1, 0.2,
+#   0.7]]]
 
 
 def accept(drafted, draft_probs, target_probs, dice):
@@ -62,7 +70,8 @@ def accept(drafted, draft_probs, target_probs, dice):
 
 
 # If every draft stays with chance alpha, how many tokens does a round of k drafts bring?
-# About 1 lines, 4 minutes.
+# About 1 line, 4 minutes.
+# Example: alpha 0.5, k 2 -> 1.75
 
 
 def expected_tokens(alpha, k):

@@ -11,7 +11,8 @@ import torch
 from chain_specdec import acceptance_probability, residual
 
 # Which n tokens become children? The most probable ones, best first.
-# About 1 lines, 3 minutes.
+# About 1 line, 3 minutes.
+# Example: probs (.1, .4, .2, .3), n = 2 -> [1, 3]
 
 
 def top(probs, n):
@@ -22,6 +23,8 @@ def top(probs, n):
 # Row i may attend to column j if j is i itself or an ancestor of i. Build the mask from the
 # parent pointers.
 # About 5 lines, 8 minutes.
+# Example: parents (-1, 0, 1, 1, 0, 4) -> [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0,
+#   0, 0], [1, 1, 0, 1, 0, 0], [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]]
 
 
 def ancestor_mask(parents):
@@ -35,6 +38,8 @@ def ancestor_mask(parents):
 
 # Draw the target's own token at the node where you stand; if a child carries it, go there.
 # About 6 lines, 8 minutes.
+# Example: tokens (7 1 2 0 2 1), parents (-1 0 1 1 0 4), the target says 2, then 1, then 0:
+#   path, next token -> [[0, 4, 5], 0]
 
 
 def walk(tree, target_probs, dice):
@@ -50,6 +55,9 @@ def walk(tree, target_probs, dice):
 # Chapter 01's coin for each child in turn. After a rejection the target becomes the residual,
 # and the draft distribution loses the rejected token.
 # About 14 lines, 15 minutes.
+# Example: children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .25 .5), then (.5 .5
+#   0); the first passes: path, token, what the dice were asked -> [[0, 1], 0, [0.5, [0.5, 0.5,
+#   0.0]]]
 
 
 def multi_round(tree, target_probs, dice):
@@ -66,6 +74,8 @@ def multi_round(tree, target_probs, dice):
 
 # Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.
 # About 5 lines, 8 minutes.
+# Example: length 2, rows hold 0..7, commit [0, 2, 3]: length and rows after -> [5, [0.0, 1.0,
+#   2.0, 4.0, 5.0]]
 
 
 def commit(self, rows):

@@ -71,7 +71,8 @@ def grow_tree(head, root, depth, top_k, budget):
 def keep_rows(tokens, parents, scores, rows):
     """The part of a flat tree that these rows make; a parent's row is looked up anew.
 
-    rows: rising, the root first, closed under taking parents -> Tree, scores (a list).
+    tokens, parents, scores: lists, an entry a row; rows: rising, the root first, closed under
+    taking parents -> Tree, scores.
     """
     place = {-1: -1} | {row: new for new, row in enumerate(rows)}
     tree = Tree([tokens[row] for row in rows], [place[parents[row]] for row in rows])
@@ -92,14 +93,15 @@ def confidence(scores):
 def mean_confidence(scores):
     """mu_h, the mean of c over the retained nodes, in [0, 1]; 0 for a tree that is only a root.
 
-    Source: section 5. Three nodes with the path probabilities .8, .6, .1 make mu = .5.
+    scores: as for best_nodes. Source: section 5.
+    Example: three nodes with the path probabilities .8, .6, .1 make mu = .5.
     """
     c = confidence(scores)
     return float(c.mean()) if len(c) else 0.0
 
 
 def expected_length(scores):
-    """Another statistic: the sum of c instead of its mean.
+    """Another statistic: the sum of c instead of its mean; scores as for best_nodes.
 
     c of a node is the head's probability that the node is accepted, and an accepted path holds
     one node a level, so the sum is the number of drafts that the head expects to be accepted. With
@@ -157,6 +159,7 @@ class BothHeads:
             drafter.reset()
 
     def observe(self, tokens, hidden, rows):
+        """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
         for drafter in self.drafters:
             drafter.observe(tokens, hidden, rows)
 

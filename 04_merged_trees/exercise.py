@@ -9,7 +9,8 @@ and ask for a hint with `python tests/grade.py 04 --hint NAME`. Replace each
 import torch
 
 # Where does a row of the second tree stand in the union?
-# About 1 lines, 3 minutes.
+# About 1 line, 3 minutes.
+# Example: row 1, n_first = 3 -> 4
 
 
 def phi(row, n_first):
@@ -23,6 +24,7 @@ def phi(row, n_first):
 
 # One row for each leaf: the path from the root to it, -1 behind its end.
 # About 7 lines, 10 minutes.
+# Example: parents (-1, 0, 1, 1, 0, 4, 0) -> [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]]
 
 
 def path_matrix(tree):
@@ -37,6 +39,8 @@ def path_matrix(tree):
 # Walk the columns of the path matrix: draw the target's token once for the prefix that all
 # living paths share, and keep the paths that carry it.
 # About 10 lines, 15 minutes.
+# Example: tokens (9 1 2 3 1 4 5), parents (-1 0 1 1 0 4 0), the target says 1, 4, 7: path, next
+#   token, how often the dice were asked -> [[0, 4, 5], 7, 3]
 
 
 def accept_paths(tree, target_probs, dice):

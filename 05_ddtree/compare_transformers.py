@@ -67,6 +67,7 @@ class Recorder:
         self.begin, self.steps = time.perf_counter(), []
 
     def put(self, tokens):
+        """Called by `generate` with the prompt, then with each forward's tokens (1, n)."""
         now = time.perf_counter() - self.begin
         self.steps.append(Step(tokens.flatten().tolist(), detail=now))
 

@@ -89,6 +89,7 @@ def surrogate(tree, log_probs):
     """E[alpha_T] under Q = q_1 x ... x q_L: the sum of the node masses. Proposition 1.
 
     A node at depth d is one way to accept at least d tokens, and the ways exclude each other.
+    log_probs (L, V): log q_i.
     """
     return float(node_masses(tree, log_probs).sum())
 

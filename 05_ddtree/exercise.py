@@ -12,7 +12,8 @@ from tree_attention import Tree
 
 # The score of the next sibling, from the parent's score and the depth's ranked log-
 # probabilities.
-# About 1 lines, 3 minutes.
+# About 1 line, 3 minutes.
+# Example: parent -1, ranked (-.5, -1, -2), rank 0 -> -2.0
 
 
 def sibling_score(parent_score, ranked, rank):
@@ -26,7 +27,8 @@ def sibling_score(parent_score, ranked, rank):
 
 # The score of the first child, from the node's score and the next depth's ranked log-
 # probabilities.
-# About 1 lines, 3 minutes.
+# About 1 line, 3 minutes.
+# Example: node -1, next position (-.25, -3) -> -1.25
 
 
 def child_score(score, ranked_below):
@@ -37,6 +39,8 @@ def child_score(score, ranked_below):
 # Algorithm 1: pop the best prefix, add it to the tree, push its next sibling and its first
 # child, until the budget is spent.
 # About 18 lines, 20 minutes.
+# Example: root 5, q_1 (.6, .4), q_2 (.9, .1), budget 3: tokens, parents -> [[5, 0, 0, 1], [-1,
+#   0, 1, 0]]
 
 
 def best_first_tree(root, log_probs, budget):
@@ -60,6 +64,7 @@ def best_first_tree(root, log_probs, budget):
 
 # q(u) of every node: the product of the marginals along its path (Equation 7).
 # About 3 lines, 8 minutes.
+# Example: q_1 (.6, .4), q_2 (.9, .1), nodes (0), (0, 0), (1), (1, 1) -> [0.6, 0.54, 0.4, 0.04]
 
 
 def node_masses(tree, log_probs):

@@ -1,4 +1,4 @@
-"""Chapter 06: 6 blanks to fill. Grade them with
+"""Chapter 06: 5 blanks to fill. Grade them with
 
     python tests/grade.py 06
 
@@ -8,11 +8,13 @@ and ask for a hint with `python tests/grade.py 06 --hint NAME`. Replace each
 
 import numpy as np
 import torch
-from single_step_rules import TINY, pick, positions_asked
+from single_step_rules import TINY, positions_asked
 
 # K-SEQ's rho: the smallest rho in [1, k] with positions_asked(beta, k) <= rho, where beta = sum
 # min(draft, target / rho).
 # About 8 lines, 15 minutes.
+# Example: draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull? ->
+#   [[1, 1], 1.2, False]
 
 
 def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
@@ -32,6 +34,8 @@ def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
 # Recursive rejection sampling as a flow: in each round the living draws are offered to the
 # tokens, which take what they can.
 # About 7 lines, 12 minutes.
+# Example: draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow -> [[[0.4, 1, 1], [0, 0, 1]],
+#   [0.2, 0.3, 0.26]]
 
 
 def rejection_rounds(draft_probs, target_mass, k):
@@ -49,6 +53,8 @@ def rejection_rounds(draft_probs, target_mass, k):
 # The forward stage on one layer: run the rule on draft against A target, and scale what it
 # accepts and what it sends by lambda_v = a_v / A.
 # About 6 lines, 15 minutes.
+# Example: RRS, A = .9, a = (.6 .3), children (0 2), (1 1), draft (.5 .3 .2), targets (.2 .3
+#   .5), (.6 .3 .1): scores of the children -> [[0.24, 0.426667], [0.3, 0]]
 
 
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
@@ -64,6 +70,7 @@ def score_children(rule, A, scores, tokens, draft_probs, target_probs):
 # h_v of Equation 1 for one layer: what a_v keeps after all it sends on, given that the path
 # does not go on below this layer.
 # About 3 lines, 10 minutes.
+# Example: a = (.6, .3), sent on: .48 and .3 -> [[0.545455, 0]]
 
 
 def stop_probabilities(scores, flow):
@@ -77,7 +84,8 @@ def stop_probabilities(scores, flow):
 
 # The residual of Equation 2, not normalised: what the target owes at v and the children do not
 # receive.
-# About 1 lines, 5 minutes.
+# About 1 line, 5 minutes.
+# Example: a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1) -> [[0, 0, 0.12], [0, 0, 0]]
 
 
 def still_owed(scores, target_probs, flow):
@@ -86,18 +94,3 @@ def still_owed(scores, target_probs, flow):
     The target's share of a_v, less what v's children receive on average.
     """
     raise NotImplementedError("not yet: still_owed")
-
-
-# Duplicates: choose one of a tuple's different tokens with odds by weight, or none; equal
-# children share.
-# About 3 lines, 10 minutes.
-
-
-def chosen(weight, tokens):
-    """P[child i is chosen], each token with odds by its weight, "none" with weight 1.
-
-    weight (n, V), tokens (n, k) -> (n, k). Weights (1, 2, 1): children 1, 2 get 1/4 and 2/4.
-    subtle: equal children share their token's probability, and its weight counts once: children
-    2, 2 get 1/3 each, of 2 / (1 + 2).
-    """
-    raise NotImplementedError("not yet: chosen")

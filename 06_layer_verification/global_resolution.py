@@ -74,6 +74,7 @@ def pairs(V, k):
 
 
 def refuse_large(entries, V, k):
+    """Raises ValueError if a table of so many entries is more than a laptop should hold."""
     if entries > LARGEST_TABLE:
         raise ValueError(
             f"GR with {V} possible tokens and {k} children needs a table of {entries} entries, and "
@@ -128,6 +129,10 @@ class CappedGR:
         return weight * ((self.mass / (1 + weight @ self.member.T)) @ self.member)
 
     def solve(self, weight, in_cut):
+        """Scale the weights (n, V) until every token takes what it should -> (n, V).
+
+        in_cut (n, V) bool: the tokens that the smallest cut leaves full.
+        """
         outside = ~in_cut
         untouched = (self.draft * outside).sum(-1, keepdims=True)  # P[one draw misses A]
         rest = untouched ** self.k
@@ -154,6 +159,7 @@ class GR(CappedGR):
     tolerance, most_steps = 1e-13, 60
 
     def solve(self, weight, in_cut):
+        """Newton steps from where the scaling ended, (n, V) -> (n, V)."""
         weight = super().solve(weight, in_cut)
         todo = np.arange(len(weight))  # the problems that are not yet solved
         for _ in range(self.most_steps):
@@ -170,7 +176,10 @@ class GR(CappedGR):
         return weight
 
     def step(self, weight, flow, curvature, target):
-        """One Newton step in log weight, for the tokens that are not at the largest weight."""
+        """One Newton step in log weight, for the tokens that are not at the largest weight.
+
+        weight, flow, target (n, V); curvature (n, S) -> new weights (n, V).
+        """
         slope = target - flow
         free = (weight > 0) & ((weight < LARGEST_WEIGHT) | (slope < 0))
         # Second derivatives: flow on the diagonal, minus sum over T of P(T) w_i w_j / (1 + w(T))^2.

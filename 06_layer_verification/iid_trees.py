@@ -17,14 +17,17 @@ from tree_attention import Tree
 
 
 def multi_chain(branching, depth, index, family):
+    """Children of a node: `branching` at the root, one below; see shape_parents."""
     return branching if depth == 0 else 1
 
 
 def tapered(branching, depth, index, family):
+    """Children of a node: the earlier among its `family` siblings, the more; see shape_parents."""
     return branching if depth == 0 else max(family - index, 1)
 
 
 def complete(branching, depth, index, family):
+    """Children of a node: `branching` everywhere; see shape_parents."""
     return branching
 
 

@@ -44,6 +44,7 @@ class Shape:
                        for t in range(self.depths.max() + 1)]
 
     def layer(self, rows):
+        """The Layer of these rows, its inner nodes grouped by their number of children."""
         inner = [v for v in rows.tolist() if self.children[v]]
         families = []
         for k in sorted({len(self.children[v]) for v in inner}):
@@ -69,7 +70,7 @@ def shape_of(parents):
 
 
 def as_rows(probs):
-    """A tensor of rows -> float64, each row summing to 1 (a leaf's unused row may stay 0)."""
+    """(N, V) tensor -> float64 array, each row summing to 1 (a leaf's unused row may stay 0)."""
     rows = np.asarray(probs.detach().cpu(), dtype=np.float64)
     return rows / np.maximum(rows.sum(-1, keepdims=True), TINY)
 

@@ -26,6 +26,19 @@ def write_ranks(ranks, path: Path):
     path.write_text("".join(lines), encoding="ascii", newline="\n")
 
 
+def main(argv=None):
+    from nanogpt.cli import Parser
+
+    p = Parser(description="Make the small byte-pair vocabulary anew (some minutes).")
+    p.add_argument("--out", type=Path, default=VOCABULARY, help="file to write")
+    args = p.parse_args(argv)
+    if not args.out.parent.is_dir():
+        raise ValueError(f"out is '{args.out}'; there is no folder '{args.out.parent}'")
+    write_ranks(train_vocabulary(load_text(), 768), args.out)
+    print(f"wrote {args.out}")
+
+
 if __name__ == "__main__":
-    write_ranks(train_vocabulary(load_text(), 768), VOCABULARY)
-    print(f"wrote {VOCABULARY}")
+    from nanogpt.cli import run
+
+    run(main)

@@ -14,11 +14,17 @@ from nanogpt.sampling import Sampler
 from nanogpt.train import SIZES
 
 
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that says what is wrong in one sentence, without the usage before it."""
+
+    def error(self, message):
+        """Raises ValueError, which `run` prints."""
+        raise ValueError(f"{message}; --help lists the flags")
+
+
 def parser(description):
-    """An ArgumentParser with the flags that every script takes."""
-    p = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    """A Parser with the flags that every script takes."""
+    p = Parser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     p.add_argument("--corpus", default="shakespeare",
                    help="'shakespeare' (shipped), 'tiny' (downloaded) or the path of a text file")
     p.add_argument("--tokenizer", default="char", choices=TOKENIZERS)
@@ -85,9 +91,12 @@ def check_decoding(args, dataset):
 
 
 def run(main):
-    """Call main(); a ValueError becomes one sentence on stderr and exit status 2."""
+    """Call main(); a ValueError becomes one sentence on stderr and exit status 2, Ctrl-C 130."""
     try:
         main()
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        raise SystemExit(130) from None

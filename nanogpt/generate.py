@@ -40,10 +40,12 @@ class Stopwatch:
         self.start()
 
     def start(self):
+        """Begin a new step: every verb at zero."""
         self.seconds = {}
         self.last = time.perf_counter()
 
     def lap(self, verb):
+        """Book the time since the last lap, or the start, to this verb."""
         if self.sync:
             synchronize(self.device)
         now = time.perf_counter()

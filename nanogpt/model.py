@@ -22,6 +22,8 @@ from torch import nn
 
 @dataclass(frozen=True)
 class GPTConfig:
+    """The sizes of a GPT; rows of a batch may be of any length up to block_size."""
+
     vocab_size: int
     block_size: int = 256  # longest context, in tokens; also the number of RoPE positions
     n_layer: int = 4
@@ -68,7 +70,7 @@ class KVCache:
 
 
 def norm(x):
-    """Layer norm over the last axis, without parameters."""
+    """Layer norm over the last axis, without parameters: (..., C) -> (..., C)."""
     return F.layer_norm(x, x.shape[-1:])
 
 
@@ -81,6 +83,8 @@ def rotate(x, cos, sin):
 
 
 class Attention(nn.Module):
+    """Multi-head attention of new rows to the cached ones and to each other."""
+
     def __init__(self, config):
         super().__init__()
         self.n_head = config.n_head
@@ -100,6 +104,8 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
+    """One layer: attention, then an MLP, each added to the residual stream (B, N, C)."""
+
     def __init__(self, config):
         super().__init__()
         self.attention = Attention(config)

@@ -96,7 +96,10 @@ def two_digits(p):
 
 
 def edge_labels(tree, target_probs):
-    """For each row but the root the text on its edge: target's / drafter's probability."""
+    """For each row but the root the text on its edge: target's / drafter's probability.
+
+    target_probs (N, V) or None, as tree.draft_probs.
+    """
     tables = [t for t in (target_probs, tree.draft_probs) if t is not None]
     edges = zip(tree.parents.tolist()[1:], tree.tokens.tolist()[1:], strict=True)
     return [" / ".join(two_digits(float(t[parent, token])) for t in tables)

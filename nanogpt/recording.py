@@ -40,6 +40,7 @@ class VisibleDice(Dice):
         self.rolls, self.numbers = [], list(numbers)
 
     def number(self):
+        """The next u in [0, 1): a replayed one, else a random one."""
         if self.numbers:
             return self.numbers.pop(0)
         return float(torch.rand((), generator=self.generator, dtype=torch.float64))

@@ -40,7 +40,7 @@ def chain_law():
 
 
 def observe_probability(f):
-    return {f"target {TARGET.tolist()}, draft {DRAFT.tolist()}, token {t}": float(
+    return {f"target (.5, .3, .2), draft (.6, .1, .3), token {t}": float(
         f(TARGET.double(), DRAFT.double(), t)) for t in range(3)}
 
 
@@ -64,9 +64,7 @@ def observe_draft(f):
         tokens, probs = f(Cycle(), 0, 2, sampler, dice)
         return tokens, [[round(float(p), 4) for p in row] for row in probs], dice.asked
 
-    return {"drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3":
-            run(Sampler(1), [2, 3]),
-            "the same at temperature 0": run(Sampler(0), [])}
+    return {CYCLE: run(Sampler(1), [2, 3]), "the same at temperature 0": run(Sampler(0), [])}
 
 
 def observe_accept(f):
@@ -77,7 +75,7 @@ def observe_accept(f):
         dice = Script([], coins)
         return *f([0, 1], drafts, targets, dice), dice.asked
 
-    return {"both coins pass": run([True, True]), "the first coin fails": run([False]),
+    return {COINS: run([True, True]), "the first coin fails": run([False]),
             "the second coin fails": run([True, False])}
 
 
@@ -122,6 +120,10 @@ def argmax_draft(drafter, root, k, sampler, dice):
     return drafted, rows
 
 
+CYCLE = ("drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3: drafted, "
+         "draft_probs, what the dice were asked")
+COINS = ("drafted 0, 1; draft (.5 .5 0), (.25 .25 .5); target (.25 .25 .5), (.5 .5 0), (.1 .2 .7); "
+         "both coins pass: n, token, what the dice were asked")
 ROWS = [[0, 0.75, 0.25, 0], [0.25, 0, 0, 0.75]]
 GREEDY = [[0, 1, 0, 0], [0, 0, 1, 0]]
 BLANKS = [
@@ -131,8 +133,7 @@ BLANKS = [
         "distribution, and keep that distribution: the accept rule will divide by it.",
         "In a loop: logits of the last token, through the sampler, draw, remember both.",
         5, 6, observe_draft,
-        {"drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3":
-            ([2, 3], ROWS, ROWS),
+        {CYCLE: ([2, 3], ROWS, ROWS),
          "the same at temperature 0": ([1, 2], GREEDY, GREEDY)},
         chain_law,
         {"every token is drafted from the root": slip_draft(root_only=True),
@@ -171,7 +172,7 @@ BLANKS = [
         "of that position; if none fails, draw a bonus token.",
         "There is one more row of target_probs than there are drafts.",
         4, 8, observe_accept,
-        {"both coins pass": (2, 2, [0.5, 1.0, [0.1, 0.2, 0.7]]),
+        {COINS: (2, 2, [0.5, 1.0, [0.1, 0.2, 0.7]]),
          "the first coin fails": (0, 2, [0.5, [0.0, 0.0, 1.0]]),
          "the second coin fails": (1, 0, [0.5, 1.0, [0.5, 0.5, 0.0]])},
         chain_law,

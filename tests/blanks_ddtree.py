@@ -8,6 +8,7 @@ from grading import Blank
 from tree_attention import Tree
 
 Q = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
+BUDGET_3 = "root 5, q_1 (.6, .4), q_2 (.9, .1), budget 3: tokens, parents"
 WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).double().log()
 
 
@@ -31,7 +32,7 @@ def observe_tree(f):
         tree = f(5, log_probs, budget)
         return tree.tokens, tree.parents
 
-    return {"q_1 (.6, .4), q_2 (.9, .1), budget 3": nodes(Q, 3),
+    return {BUDGET_3: nodes(Q, 3),
             "the same, budget 1": nodes(Q, 1), "the same, budget 99": nodes(Q, 99),
             "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), budget 5": nodes(WIDE, 5)}
 
@@ -110,7 +111,7 @@ BLANKS = [
         "first child, until the budget is spent.",
         "heapq pops the smallest, so store minus the score, with depth, rank and parent row. The "
         "root does not count.", 18, 20, observe_tree,
-        {"q_1 (.6, .4), q_2 (.9, .1), budget 3": ([5, 0, 0, 1], [-1, 0, 1, 0]),
+        {BUDGET_3: ([5, 0, 0, 1], [-1, 0, 1, 0]),
          "the same, budget 1": ([5, 0], [-1, 0]),
          "the same, budget 99": ([5, 0, 0, 1, 0, 1, 1], [-1, 0, 1, 0, 3, 1, 3]),
          # .5, .35, .315, .3, .21: (0), (0,0), (0,0,0), (1), (1,0)

@@ -10,6 +10,63 @@ from grading import Blank
 LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 
 
+def best_nodes_law():
+    """Whoever keeps a node keeps its parent, also where a child is certain and scores the same."""
+    from test_merged_trees import random_tree
+
+    import dual_draft_routing
+
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(20):
+        parents, scores = random_tree(seed).parents.tolist(), [0.0]
+        for parent in parents[1:]:
+            scores.append(scores[parent] - int(torch.randint(2, (1,), generator=generator)))
+        for budget in (1, 3, 6):
+            rows = dual_draft_routing.best_nodes(scores, budget)
+            assert len(rows) == budget + 1, f"budget {budget} keeps {len(rows) - 1} nodes"
+            assert all(parents[row] in rows for row in rows[1:]), (
+                f"parents {parents}, scores {scores}, budget {budget}: {rows} has a node without "
+                "its parent")
+
+
+class Remembers:
+    """A drafter that notes what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def observe(self, tokens, hidden, rows):
+        self.told.append((tokens, rows))
+
+
+def observe_observe(f):
+    class Router:  # the second head was chosen in the last step
+        drafters, choices = [Remembers(), Remembers()], [1]
+
+    router = Router()
+    f(router, [5, 2], None, [0, 3])
+    return {"head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
+            [drafter.told for drafter in router.drafters]}
+
+
+def heads_law():
+    """After every commit each head stands where the text stands."""
+    from test_dual_draft_routing import PROMPT, ToyModel, ToyTarget, toy_pair
+
+    from dual_draft_routing import RoutedDrafter
+    from nanogpt.sampling import Dice, Sampler
+    from tree_attention import speculate
+
+    pair, text = toy_pair(), list(PROMPT)
+    steps = speculate(ToyTarget(ToyModel(5, 3)), RoutedDrafter(pair), text, Sampler(1), Dice(0))
+    for number in range(4):
+        text += next(steps).tokens
+        for name, drafter in enumerate(pair, 1):
+            state = drafter.head.state[0].tolist()  # a toy head remembers the text itself
+            assert state == text[:-1], (
+                f"after step {number} head {name} stands at {state}, the text is {text[:-1]}")
+
+
 def observe_best(f):
     return {"scores 0, -1, -2, -1.5, -2, budget 3": f([0.0, -1.0, -2.0, -1.5, -2.0], 3),
             "scores 0, -2, -1, -3, budget 1": f([0.0, -2.0, -1.0, -3.0], 1),
@@ -32,7 +89,7 @@ BLANKS = [
         observe_best,
         {"scores 0, -1, -2, -1.5, -2, budget 3": [0, 1, 2, 3],
          "scores 0, -2, -1, -3, budget 1": [0, 2],
-         "a tie: scores 0, -1, -1, -1, budget 2": [0, 1, 2]}, None,
+         "a tie: scores 0, -1, -1, -1, budget 2": [0, 1, 2]}, best_nodes_law,
         {"the root is counted in the budget": lambda s, b: best_nodes(s, b - 1),
          "the first rows are kept instead of the best": lambda s, b: list(range(b + 1)),
          "a tie goes to the later row": lambda s, b: sorted(
@@ -47,6 +104,16 @@ BLANKS = [
          "the log-scores are averaged, then exponentiated": lambda s: math.exp(
              sum(s[1:]) / (len(s) - 1)) if s[1:] else 0.0,
          "the sum is taken, not the mean": lambda s: float(torch.tensor(s[1:]).exp().sum())}),
+    Blank(
+        "dual_draft_routing:BothHeads.observe",
+        "These tokens were committed. Who must hear of it?",
+        "Either head may be chosen next time, and must then stand where the text stands; the "
+        "heads are in self.drafters.", 2, 4, observe_observe,
+        {"head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
+            [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]}, heads_law,
+        {"only the chosen head hears of it":
+            lambda self, *told: self.drafters[self.choices[-1]].observe(*told),
+         "only the first head hears of it": lambda self, *told: self.drafters[0].observe(*told)}),
     Blank(
         "dual_draft_routing:route",
         "Which head's tree is verified? The one with the larger mean; the first on a tie.",

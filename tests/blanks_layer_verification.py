@@ -1,7 +1,7 @@
 """The blanks of chapter 06."""
 
 import numpy as np
-from single_step_rules import KSEQ, RRS, TINY, pick, positions_asked
+from single_step_rules import KSEQ, RRS, TINY, positions_asked
 
 from grading import Blank
 
@@ -32,7 +32,8 @@ def lossless_law(rules=("K-SEQ", "RRS", "GR")):
 # ---------------------------------------------------------------- K-SEQ's rho
 
 RHO = {
-    "draft (.5 .3 .2), target (.42 .3 .28), k = 2": ([[0.42, 0.3, 0.28]], 2),
+    "draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull?":
+        ([[0.42, 0.3, 0.28]], 2),
     "half of that target (the dummy has the rest), k = 2": ([[0.21, 0.15, 0.14]], 2),
     "target equal to the draft, k = 2": ([[0.5, 0.3, 0.2]], 2),
     "the first target again, k = 1": ([[0.42, 0.3, 0.28]], 1),
@@ -71,7 +72,7 @@ def slip_rho(test=positions_asked, end="high", constant=None):
 # ---------------------------------------------------------------- RRS as a flow
 
 ROUNDS = {
-    "draft (.5 .3 .2), target (.2 .3 .5), k = 2": ([[0.2, 0.3, 0.5]], 2),
+    "draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow": ([[0.2, 0.3, 0.5]], 2),
     "half of that target, k = 2": ([[0.1, 0.15, 0.25]], 2),
     "the whole target, k = 1": ([[0.2, 0.3, 0.5]], 1),
 }
@@ -105,6 +106,8 @@ def slip_rounds(alive_is_target=False, alive_stays=False, target_stays=False, by
 
 # ---------------------------------------------------------------- scores of one layer
 
+KIDS = ("RRS, A = .9, a = (.6 .3), children (0 2), (1 1), draft (.5 .3 .2), targets (.2 .3 .5), "
+        "(.6 .3 .1): scores of the children")
 LAYER = {
     "A": np.array([0.9]),
     "scores": np.array([[0.6, 0.3]]),
@@ -116,7 +119,7 @@ LAYER = {
 
 def observe_children(f):
     kids, flow = f(RRS, *LAYER.values())
-    return {"scores of the children": kids[0], "flow": flow[0],
+    return {KIDS: kids[0], "the same: flow": flow[0],
             "the same with K-SEQ, P[some child of the first node]":
                 f(KSEQ, *LAYER.values())[0][0, 0].sum() <= 2 / 3 + 1e-12}
 
@@ -167,32 +170,6 @@ def observe_owed(f):
             "a flow that is 1e-12 too large: anything negative?": bool((rounding < 0).any())}
 
 
-# ---------------------------------------------------------------- duplicates
-
-WEIGHT = np.array([[1.0, 2.0, 1.0]])
-CHILDREN = {"children 1, 2": [0, 1], "children 2, 2": [1, 1], "children 2, 1, 2": [1, 0, 1]}
-
-
-def observe_chosen(f):
-    """By token, not by position: which of two equal children is taken is all the same."""
-    seen = {}
-    for case, kids in CHILDREN.items():
-        p = f(WEIGHT, np.array([kids]))[0]
-        seen[f"weights (1, 2, 1), {case}, P[token 1], P[token 2]"] = [
-            sum(p[i] for i, x in enumerate(kids) if x == token) for token in (0, 1)]
-    return seen
-
-
-def slip_chosen(split=True, merged=True, none=1):
-    def chosen(weight, tokens):
-        copies = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
-        own = pick(weight, tokens)
-        total = (own / copies if merged else own).sum(-1, keepdims=True)
-        return (own / copies if split else own) / (none + total)
-
-    return chosen
-
-
 BLANKS = [
     Blank(
         "single_step_rules:smallest_rho",
@@ -203,7 +180,8 @@ BLANKS = [
         8, 15, observe_rho,
         # beta = (.42 + .3) / 1.2 + .2 = .8, and 1 + (1 - .8) = 1.2
         # half: beta = .5 / rho, so 2 - .5 / rho = rho, rho = 1 + sqrt(1/2)
-        {"draft (.5 .3 .2), target (.42 .3 .28), k = 2": ((1, 1), 1.2, False),
+        {"draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull?":
+            ((1, 1), 1.2, False),
          "half of that target (the dummy has the rest), k = 2": ((1, 1), 1.7071, False),
          "target equal to the draft, k = 2": ((1, 1), 1.0, False),
          "the first target again, k = 1": ((1, 1), 1.0, False)},
@@ -221,7 +199,7 @@ BLANKS = [
         7, 12, observe_rounds,
         # whole: takes (.2 .3 .2), leaves (0 0 .3), alive .3; then (0 0 .06) of (.15 .09 .06)
         # half: takes (.1 .15 .2), leaves (0 0 .05), alive .55; then (0 0 .05) of (0 0 .11)
-        {"draft (.5 .3 .2), target (.2 .3 .5), k = 2":
+        {"draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow":
             ([[0.4, 1, 1], [0, 0, 1]], [0.2, 0.3, 0.26]),
          "half of that target, k = 2": ([[0.2, 0.5, 1], [0, 0, 5 / 11]], [0.1, 0.15, 0.25]),
          "the whole target, k = 1": ([[0.4, 1, 1]], [0.2, 0.3, 0.2])},
@@ -242,8 +220,8 @@ BLANKS = [
         # children 1, 3: .36, and 1 for the rest: (.36, .64) * 2/3.
         # Node 2: .9 target = (.54 .27 .09); takes (.5 .27 .09), then (.04 0 0); the second child
         # is the same token, and has coin 0 in round 2: (.9, 0) * 1/3.
-        {"scores of the children": [[0.24, 0.64 * 2 / 3], [0.3, 0]],
-         "flow": [[0.12, 0.18, 0.18], [0.18, 0.09, 0.03]],
+        {KIDS: [[0.24, 0.64 * 2 / 3], [0.3, 0]],
+         "the same: flow": [[0.12, 0.18, 0.18], [0.18, 0.09, 0.03]],
          "the same with K-SEQ, P[some child of the first node]": True},
         lossless_law,
         {"the target is not scaled by A (or is normalised again)": slip_children(scale="1"),
@@ -283,18 +261,4 @@ BLANKS = [
          "the flow is not subtracted": lambda a, target, flow: a[:, :, None] * target,
          "rounding may leave a negative probability":
             lambda a, target, flow: a[:, :, None] * target - flow}),
-    Blank(
-        "global_resolution:chosen",
-        "Duplicates: choose one of a tuple's different tokens with odds by weight, or none; equal "
-        "children share.",
-        "Count for each child how many have its token, and divide its weight by that: then a "
-        "plain sum over the children counts every token once.",
-        3, 10, observe_chosen,
-        {"weights (1, 2, 1), children 1, 2, P[token 1], P[token 2]": [0.25, 0.5],
-         "weights (1, 2, 1), children 2, 2, P[token 1], P[token 2]": [0, 2 / 3],
-         "weights (1, 2, 1), children 2, 1, 2, P[token 1], P[token 2]": [0.25, 0.5]},
-        lambda: lossless_law(("GR",)),
-        {"every copy gets the whole share of its token": slip_chosen(split=False),
-         "a weight counts once for each copy": slip_chosen(split=False, merged=False),
-         "there is no weight for 'none'": slip_chosen(none=0)}),
 ]

@@ -3,7 +3,7 @@
 import torch
 
 from grading import Blank
-from merged_trees import path_matrix
+from merged_trees import block_mask, draw_in_both_keep_longer, merge, path_matrix
 from tree_attention import Tree, walk
 
 FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
@@ -23,19 +23,69 @@ def observe_paths(f):
 def observe_accept(f):
     seen = {}
     for name, tokens in CASES.items():
-        seen[name] = f(UNION, torch.eye(10)[tokens], RowDice())
+        dice = RowDice()
+        seen[name] = *f(UNION, torch.eye(10)[tokens], dice), dice.draws
     return seen
 
 
 class RowDice:
-    """Draws the only possible token."""
+    """Draws the only possible token, and counts."""
+
+    draws = 0
 
     def draw(self, probs):
+        self.draws += 1
         return int(probs.argmax())
 
 
+def merge_law():
+    """The union's mask is the paper's: a block for each tree, the root's column before them."""
+    from test_merged_trees import random_tree
+
+    for seed in range(8):
+        first, second = random_tree(seed), random_tree(seed + 100, size=2 + seed)
+        union = merge(first, second)
+        assert torch.equal(union.mask, block_mask(first, second)), (
+            f"on parents {first.parents.tolist()} and {second.parents.tolist()} the union's mask "
+            "is not a block for each tree below the root")
+
+
+def paths_law():
+    """Every leaf once, and along a row each node is the next one's parent."""
+    from test_merged_trees import random_tree
+
+    import merged_trees
+
+    for seed in range(8):
+        tree = random_tree(seed)
+        paths = [[row for row in path if row >= 0]
+                 for path in merged_trees.path_matrix(tree).tolist()]
+        leaves = [row for row, below in enumerate(tree.children) if not below]
+        assert sorted(path[-1] for path in paths) == leaves, (
+            f"on parents {tree.parents.tolist()} the rows do not end in every leaf once")
+        assert all(tree.parents[path].tolist() == [-1, *path[:-1]] for path in paths), (
+            f"on parents {tree.parents.tolist()} a row is not a path of parents and children")
+
+
+def accept_law():
+    """The whole loop, both subtrees full of equal prefixes, must have the target's law."""
+    from test_dual_draft_routing import exact_bias, toy_pair
+
+    import merged_trees
+    from nanogpt.sampling import Sampler
+
+    for seeds in ((8, 8), (8, 9)):
+        pair = toy_pair(budget=3, seeds=seeds)
+        bias = exact_bias(lambda dice, p=pair: merged_trees.MergedDrafter(p), Sampler(1), rounds=1,
+                          accept=merged_trees.accept_paths)
+        assert bias < 1e-12, (
+            f"the text no longer has the target's law: total variation {bias:.3f}")
+
+
+UNION_SAYS = ("tokens (9 1 2 3 1 4 5), parents (-1 0 1 1 0 4 0), the target says 1, 4, 7: path, "
+              "next token, how often the dice were asked")
 CASES = {  # the target's token after each of the seven rows
-    "the target says 1, 4, 7": [1, 4, 0, 0, 4, 7, 0],
+    UNION_SAYS: [1, 4, 0, 0, 4, 7, 0],
     "the target says 1, 2, 7": [1, 2, 7, 0, 2, 0, 0],
     "the target says 8 at once": [8, 0, 0, 0, 0, 0, 0],
 }
@@ -49,8 +99,8 @@ BLANKS = [
     Blank(
         "merged_trees:phi", "Where does a row of the second tree stand in the union?",
         "The root is shared; n_first counts the first tree's draft nodes only.", 1, 3, observe_phi,
-        {"row 0, n_first = 3": 0, "row 1, n_first = 3": 4, "row 2, n_first = 3": 5,
-         "row 3, n_first = 3": 6}, None,
+        {"row 1, n_first = 3": 4, "row 0, n_first = 3": 0, "row 2, n_first = 3": 5,
+         "row 3, n_first = 3": 6}, merge_law,
         {"the root is shifted as well": lambda row, n: n + row,
          "the root is counted among the first tree's nodes":
             lambda row, n: 0 if row == 0 else n + 1 + row}),
@@ -60,7 +110,7 @@ BLANKS = [
         "A leaf has no children; climb by the parents, and write each row at its depth.", 7, 10,
         observe_paths,
         {"parents (-1, 0, 1, 1, 0, 4, 0)": [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]],
-         "only a root": [[0]]}, None,
+         "only a root": [[0]]}, paths_law,
         {"missing entries hold the root instead of -1": no_padding,
          "the paths run from the leaf to the root": lambda tree: path_matrix(tree).flip(1)}),
     Blank(
@@ -69,9 +119,10 @@ BLANKS = [
         "living paths share, and keep the paths that carry it.",
         "When no path is left, the drawn token is the next root, and the path ends before it.",
         10, 15, observe_accept,
-        {"the target says 1, 4, 7": ([0, 4, 5], 7), "the target says 1, 2, 7": ([0, 1, 2], 7),
-         "the target says 8 at once": ([0], 8)}, None,
+        {UNION_SAYS: ([0, 4, 5], 7, 3), "the target says 1, 2, 7": ([0, 1, 2], 7, 3),
+         "the target says 8 at once": ([0], 8, 1)}, accept_law,
         {"only the first matching child is followed": walk,
+         "each subtree draws for itself, and the longer path is kept": draw_in_both_keep_longer(3),
          "the path does not start with the root":
             lambda tree, probs, dice: (walk(tree, probs, dice)[0][1:], 0)}),
 ]

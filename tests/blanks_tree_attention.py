@@ -62,11 +62,13 @@ def with_siblings(parents):
 
 
 TREE = Tree([7, 1, 2, 0, 2, 1], PARENTS)
+WALK = ("tokens (7 1 2 0 2 1), parents (-1 0 1 1 0 4), the target says 2, then 1, then 0: path, "
+        "next token")
 
 
 def observe_walk(f):
     probs = torch.full((6, 3), 1 / 3)
-    cases = {"the target says 2, 1, 0 (root -> 4 -> 5)": [2, 1, 0],
+    cases = {WALK: [2, 1, 0],
              "the target says 1, then 1": [1, 1], "the target says 0 at once": [0]}
     return {case: f(TREE, probs, Script(draws)) for case, draws in cases.items()}
 
@@ -93,6 +95,8 @@ def slip_walk(parent_row=False, no_root=False, first_child=False):
     return walk
 
 
+FIRST_PASSES = ("children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .25 .5), then "
+                "(.5 .5 0); the first passes: path, token, what the dice were asked")
 MULTI = Tree([0, 0, 1], [-1, 0, 0], torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
 MULTI_TARGET = torch.tensor([[0.25, 0.25, 0.5], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
 
@@ -103,7 +107,7 @@ def observe_multi(f):
         path, token = f(MULTI, MULTI_TARGET, dice)
         return path, token, dice.asked
 
-    return {"the first child passes": run([True]),
+    return {FIRST_PASSES: run([True]),
             "the first child fails, the second passes": run([False, True]),
             "both fail": run([False, False])}
 
@@ -140,7 +144,7 @@ def observe_commit(f):
         cache.kv[:] = torch.arange(8.0)[:, None]
         cache.length = 2
         f(cache, rows)
-        seen[f"length 2, rows numbered 0..7, commit {rows}"] = (
+        seen[f"length 2, rows hold 0..7, commit {rows}: length and rows after"] = (
             cache.length, cache.kv[0, 0, 0, 0, :cache.length, 0])
     return seen
 
@@ -196,7 +200,7 @@ BLANKS = [
         "Draw the target's own token at the node where you stand; if a child carries it, go there.",
         "The path starts with row 0, and row i of target_probs speaks of the token AFTER node i.",
         6, 8, observe_rows,
-        {"the target says 2, 1, 0 (root -> 4 -> 5)": ([0, 4, 5], 0),
+        {WALK: ([0, 4, 5], 0),
          "the target says 1, then 1": ([0, 1], 1), "the target says 0 at once": ([0], 0),
          "row i of target_probs says token i": ([0, 1, 2], 2)}, tree_law(),
         {"the parent's distribution is used instead of the node's own": slip_walk(parent_row=True),
@@ -208,7 +212,7 @@ BLANKS = [
         "residual, and the draft distribution loses the rejected token.",
         "Normalise both before the next child; if no child stays, the last residual speaks.",
         14, 15, observe_multi,
-        {"the first child passes": ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
+        {FIRST_PASSES: ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
          "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.0, [0.0, 0.5, 0.5]]),
          "both fail": ([0], 2, [0.5, 0.0, [0.0, 0.0, 1.0]])}, tree_law("multi_round"),
         {"the target is not updated after a rejection": slip_multi(keep_target=True),
@@ -219,9 +223,11 @@ BLANKS = [
         "Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.",
         "Row 0 of the new rows lies at self.length. index_select copies, so nothing is overwritten "
         "before it is read.", 5, 8, observe_commit,
-        {"length 2, rows numbered 0..7, commit [0, 2, 3]": (5, [0.0, 1.0, 2.0, 4.0, 5.0]),
-         "length 2, rows numbered 0..7, commit [0]": (3, [0.0, 1.0, 2.0]),
-         "length 2, rows numbered 0..7, commit [0, 1, 2]": (5, [0.0, 1.0, 2.0, 3.0, 4.0])}, None,
+        {"length 2, rows hold 0..7, commit [0, 2, 3]: length and rows after":
+            (5, [0.0, 1.0, 2.0, 4.0, 5.0]),
+         "length 2, rows hold 0..7, commit [0]: length and rows after": (3, [0.0, 1.0, 2.0]),
+         "length 2, rows hold 0..7, commit [0, 1, 2]: length and rows after":
+            (5, [0.0, 1.0, 2.0, 3.0, 4.0])}, None,
         {"the first rows are kept instead of the path's": slip_commit(first=True),
          "the rows are counted from the start of the cache": slip_commit(no_offset=True),
          "the root is not gathered": slip_commit(no_root=True),

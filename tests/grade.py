@@ -1,83 +1,155 @@
-"""Grade the exercises: python tests/grade.py [01] [--hint NAME]
+"""Grade the exercises: python tests/grade.py [01] [--hint NAME] [--class-folder FOLDER]
 
 Without a chapter: the progress over all of them. In a notebook: `from grade import grade`, then
-`grade("01")`.
+`grade("01")`. A class folder holds one folder a learner, each with the chapters' folders in it.
 """
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), root / "tests", *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
-import argparse
+import ctypes
 import threading
 
 from grading import chapters, grade_answer, load_answers
+from nanogpt.cli import Parser, run
+from nanogpt.report import print_table
 
-SECONDS = 60  # an answer that takes longer is taken for an endless loop
+SECONDS = 30  # an answer that takes longer is taken for an endless loop
 
 
-def with_time_limit(call):
-    """call() in a thread of its own -> its result, or None when the time is up."""
-    result = []
-    thread = threading.Thread(target=lambda: result.append(call()), daemon=True)
+def with_time_limit(call, seconds=None):
+    """call() in a thread of its own -> its result. Raises what it raises, or TimeoutError."""
+    results, errors = [], []
+
+    def guarded():
+        try:
+            results.append(call())
+        except BaseException as error:  # SystemExit too, if an answer calls exit()
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
     thread.start()
-    thread.join(SECONDS)
-    return result[0] if result else None
+    thread.join(seconds or SECONDS)
+    if thread.is_alive():
+        # Ends a loop in Python at its next line, and puts back what the answer stood in for.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+        thread.join(1)
+        raise TimeoutError(f"no answer after {seconds or SECONDS} seconds; an endless loop?")
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
-def results(number):
-    """-> a list of (blank, status, message) for a chapter's exercise.py."""
+def results(number, path=None):
+    """-> a list of (blank, status, message) for a chapter's exercise.py, or the one at `path`.
+
+    Raises ValueError if there is no such file, or it does not run.
+    """
     folder, blanks = chapters()[number]
-    path = folder / "exercise.py"
+    path = path or folder / "exercise.py"
     try:
-        answers = load_answers(path.read_text(encoding="utf-8"), path, blanks)
+        source = path.read_text(encoding="utf-8")
+        answers = with_time_limit(lambda: load_answers(source, path, blanks))
     except FileNotFoundError:
-        return [(b, "still blank", "exercise.py is missing; python tests/make_exercises.py")
-                for b in blanks]
-    except Exception as error:
-        text = f"exercise.py does not run: {type(error).__name__}: {error}"
-        return [(b, "crashed", text) for b in blanks]
+        raise ValueError(f"{path} is missing; python tests/make_exercises.py writes it") from None
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{path} does not run: {type(error).__name__}: {error}") from None
     graded = []
     for blank in blanks:
         answer = answers.get(blank.name)
-        verdict = with_time_limit(lambda b=blank, a=answer: grade_answer(b, a, path))
-        graded.append((blank, *(verdict or ("crashed", f"no answer after {SECONDS} seconds"))))
+        try:
+            verdict = with_time_limit(lambda b=blank, a=answer: grade_answer(b, a, path))
+        except (TimeoutError, SystemExit) as error:
+            verdict = "crashed", f"{type(error).__name__}: {error}"
+        graded.append((blank, *verdict))
     return graded
 
 
 def grade(number):
     """Print a chapter's verdicts -> True if everything is done."""
-    graded = results(number)
+    try:
+        graded = results(number)
+    except ValueError as error:
+        print(f"{number}  {error}")
+        return False
     for blank, status, message in graded:
         print(f"{number}  {blank.name:24s} {status}" + (f": {message}" if message else ""))
     return all(status == "done" for _, status, _ in graded)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def print_progress(numbers):
+    """A line a chapter, the sum, and what to do next."""
+    done = total = 0
+    following = None
+    for number in numbers:
+        folder, blanks = chapters()[number]
+        total += len(blanks)
+        try:
+            graded = results(number)
+        except ValueError as error:
+            print(f"{folder.name:26s} {error}")
+            continue
+        statuses = [status for _, status, _ in graded]
+        finished, blank = statuses.count("done"), statuses.count("still blank")
+        done += finished
+        print(f"{folder.name:26s} {finished} done, {blank} still blank, "
+              f"{len(statuses) - finished - blank} failing")
+        following = following or next(
+            ((number, b) for b, status, _ in graded if status != "done"), None)
+    print(f"{'all chapters':26s} {done} of {total} done")
+    if following:
+        number, blank = following
+        print(f"next: {blank.name}, about {blank.minutes} minutes; python tests/grade.py {number}")
+
+
+def print_class(folder, numbers):
+    """A row a learner: blanks done in each chapter; '-' no file, 'broken' it does not run.
+
+    folder/NAME/01_chain_specdec/exercise.py is NAME's chapter 01. Runs everybody's code.
+    Raises ValueError if there is nobody.
+    """
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+    if not names:
+        raise ValueError(f"class folder '{folder}' holds no folder of a learner")
+    rows = []
+    for name in names:
+        cells, done = [], 0
+        for number in numbers:
+            chapter, blanks = chapters()[number]
+            path = folder / name / chapter.name / "exercise.py"
+            try:
+                finished = [status for _, status, _ in results(number, path)].count("done")
+                cells.append(f"{finished}/{len(blanks)}")
+                done += finished
+            except ValueError:
+                cells.append("broken" if path.exists() else "-")
+        rows.append([name, *cells, done])
+    print_table(["learner", *numbers, "done"], rows)
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("chapter", nargs="?", help="01, 02, ...; default: the progress of all")
     parser.add_argument("--hint", metavar="NAME", help="print the hint for a blank")
-    args = parser.parse_args()
+    parser.add_argument("--class-folder", type=Path, metavar="FOLDER",
+                        help="grade a class: FOLDER/NAME/01_chain_specdec/exercise.py, ...")
+    args = parser.parse_args(argv)
     known = chapters()
     if args.chapter is not None and args.chapter not in known:
-        print(f"error: chapter is '{args.chapter}'; it must be one of {', '.join(known)}",
-              file=sys.stderr)
-        raise SystemExit(2)
+        raise ValueError(f"chapter is '{args.chapter}'; it must be one of {', '.join(known)}")
     chosen = [args.chapter] if args.chapter else list(known)
-    if args.hint:
+    if args.hint is not None:
         hints = {b.name: b.hint for number in chosen for b in known[number][1]}
         if args.hint not in hints:
-            print(f"error: blank is '{args.hint}'; it must be one of {', '.join(hints)}",
-                  file=sys.stderr)
-            raise SystemExit(2)
+            raise ValueError(f"blank is '{args.hint}'; it must be one of {', '.join(hints)}")
         print(hints[args.hint])
+    elif args.class_folder is not None:
+        print_class(args.class_folder, chosen)
     elif args.chapter:
         raise SystemExit(0 if grade(args.chapter) else 1)
     else:
-        for number in chosen:
-            statuses = [status for _, status, _ in results(number)]
-            done, blank = statuses.count("done"), statuses.count("still blank")
-            print(f"{known[number][0].name:26s} {done} done, {blank} still blank, "
-                  f"{len(statuses) - done - blank} failing")
+        print_progress(chosen)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -4,8 +4,12 @@ A `Blank` names one taught function, asks for it, and knows how to judge an answ
 
     still blank   the body raises NotImplementedError
     crashed       it raises something else; the learner's own line is shown
-    wrong         an example that one can check on paper gives another result, or the law is broken
+    wrong         it fails at one of three stages, and the message says at which
     done
+
+The stages, in this order: shape (what comes back has the form it should have), values (examples
+that one can check on paper), law (what the chapter promises, for instance the target's own
+distribution, by enumeration; some blanks have none).
 
 While one blank is judged, all other names mean the taught code, so an empty neighbour does no
 harm, and no expectation ever comes from the learner's own module. A wrong answer is compared with
@@ -15,7 +19,6 @@ the known slips: if it behaves exactly like one, the grader says which.
 import ast
 import importlib
 import traceback
-import types
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +52,17 @@ class Blank:
     def name(self):
         return self.target.split(":")[1].split(".")[-1]
 
+    @property
+    def example(self):
+        """The first case with its result, to check on paper."""
+        case, result = next(iter(self.expected.items()))
+        return f"{case} -> {plain(result)}"
+
+    @property
+    def stages(self):
+        """'shape', 'values' and, if there is one, 'law'."""
+        return ["shape", "values"] + ["law"] * (self.law is not None)
+
     def owner(self):
         """The module or class that holds the taught function."""
         module, path = self.target.split(":")
@@ -73,21 +87,27 @@ def standing_in(blank, answer):
 
 
 def load_answers(source, path, blanks):
-    """Run an exercise file -> {name: function}, each bound to the taught neighbours.
+    """Run an exercise file -> {name: function}; in each one's namespace its neighbours are taught.
 
     Raises whatever running the file raises (a SyntaxError, say).
     """
-    space = {"__name__": "exercise", "__file__": str(path)}
-    exec(compile(source, str(path), "exec"), space)
-    answers = {}
+    code, answers = compile(source, str(path), "exec"), {}
     for blank in blanks:
-        f = space.get(blank.name)
-        if isinstance(f, types.FunctionType):
-            others = {b.name: b.taught() for b in blanks if b is not blank}
-            answers[blank.name] = types.FunctionType(
-                f.__code__, {**space, **others, blank.name: f}, f.__name__, f.__defaults__,
-                f.__closure__)
+        space = {"__name__": "exercise", "__file__": str(path)}
+        exec(code, space)
+        if callable(space.get(blank.name)):
+            answers[blank.name] = space[blank.name]
+            space.update({b.name: b.taught() for b in blanks if b is not blank})
     return answers
+
+
+def is_untouched(source):
+    """True if no blank of an exercise file was worked on: every body still says 'not yet'."""
+    try:
+        functions = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
+    except SyntaxError:
+        return False
+    return all(isinstance(f.body[-1], ast.Raise) and len(f.body) <= 2 for f in functions)
 
 
 def plain(value):
@@ -111,37 +131,87 @@ def behaviour(blank, f):
         return type(error).__name__
 
 
+def form(value):
+    """The form of a plain value in words: 'a number', '3 numbers', '2 x (3 numbers)', .."""
+    if not isinstance(value, (list, dict)):
+        return {type(None): "nothing", str: "a text"}.get(type(value), "a number") \
+            if value != "nan" else "a number"
+    parts = [form(v) for v in (value.values() if isinstance(value, dict) else value)]
+    if len(set(parts)) > 1:
+        return f"({', '.join(parts)})"
+    if not parts:
+        return "an empty list"
+    if parts[0] == "a number":
+        return "1 number" if len(parts) == 1 else f"{len(parts)} numbers"
+    return f"{len(parts)} x ({parts[0]})"
+
+
 def own_line(error, path):
-    """The learner's line in which an error arose, as 'line 12: code'."""
+    """The learner's line in which an error arose, as 'line 12: code', or ''."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == str(path):
             return f"line {frame.lineno}: {frame.line}"
-    return "outside exercise.py"
+    return ""
+
+
+def returns_something(blank):
+    """True if the taught function returns a value (a method may work in place)."""
+    node, _ = reference_source(blank)
+    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(node))
+
+
+def crash(blank, error, path, seen=None):
+    """-> (status, message) for an exception, told in a line."""
+    line, text = own_line(error, path), f"{type(error).__name__}: {error}"
+    named = name_slip(blank, type(error).__name__) if seen is None else ""
+    if line:
+        return "crashed", f"{text} ({line}){named}"
+    return "wrong", f"{stage(blank, 'shape')}: the result cannot be used ({text}){named}"
+
+
+def stage(blank, name):
+    """'stage 2 of 3, values'."""
+    return f"stage {blank.stages.index(name) + 1} of {len(blank.stages)}, {name}"
 
 
 def grade_answer(blank, answer, path="exercise.py"):
     """-> (status, message); status: 'done', 'still blank', 'crashed' or 'wrong'."""
     if answer is None:
         return "still blank", f"there is no function {blank.name} in the file"
+    results = []
+
+    def noting(*args, **kwargs):
+        results.append(answer(*args, **kwargs))
+        return results[-1]
+
     try:
-        seen = plain(blank.observe(answer))
+        seen = plain(blank.observe(noting))
+        failed = None
     except NotImplementedError:
         return "still blank", blank.question
     except Exception as error:
-        text = f"{type(error).__name__}: {error} ({own_line(error, path)})"
-        return "crashed", text + name_slip(blank, type(error).__name__)
+        failed = error
+    if results and results[-1] is None and returns_something(blank):
+        return "wrong", f"{stage(blank, 'shape')}: nothing comes back; is a `return` missing?"
+    if failed is not None:
+        return crash(blank, failed, path)
     wanted = plain(blank.expected)
-    for case, value in wanted.items():
-        if seen[case] != value:
-            return "wrong", f"{case}: expected {value}, got {seen[case]}{name_slip(blank, seen)}"
+    for name, look in (("shape", form), ("values", lambda value: value)):
+        for case, value in wanted.items():
+            if look(seen[case]) != look(value):
+                forms = f" ({form(value)})", f" ({form(seen[case])})"
+                expected, got = forms if name == "shape" else ("", "")
+                return "wrong", (f"{stage(blank, name)}: for {case}: expected {value}{expected}, "
+                                 f"got {seen[case]}{got}{name_slip(blank, seen)}")
     if blank.law is not None:
         try:
             with standing_in(blank, answer):
                 blank.law()
         except AssertionError as error:
-            return "wrong", f"the examples are right, but {error}{name_slip(blank, seen)}"
+            return "wrong", (f"{stage(blank, 'law')}: the examples are right, but {error}"
+                             f"{name_slip(blank, seen)}")
         except Exception as error:
-            return "crashed", f"{type(error).__name__}: {error} ({own_line(error, path)})"
+            return crash(blank, error, path, seen)
     return "done", ""
 
 
@@ -165,9 +235,12 @@ def chapters():
 
 def reference_source(blank):
     """The taught function's syntax tree node and its module's source."""
-    module = importlib.import_module(blank.target.split(":")[0])
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef) and node.name == blank.name:
-            return node, source
-    raise ValueError(f"{blank.target} is not a function")
+    module, path = blank.target.split(":")
+    source = Path(importlib.import_module(module).__file__).read_text(encoding="utf-8")
+    node = ast.parse(source)
+    for part in path.split("."):
+        found = [n for n in node.body if getattr(n, "name", None) == part]
+        if not found:
+            raise ValueError(f"{blank.target} is not a function")
+        node = found[0]
+    return node, source

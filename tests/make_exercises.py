@@ -1,19 +1,20 @@
-"""Write the chapters' exercise.py: python tests/make_exercises.py [--check | --force]
+"""Write the chapters' exercise.py: python tests/make_exercises.py [01 ...] [--check | --force]
 
 Each file holds the chapter's blanks: signature and docstring of the taught function, an empty
-body, and just the imports that the taught bodies use. A file that was edited is left alone
-unless --force says otherwise; --check only compares.
+body, and just the imports that the taught bodies use. Before a file in which somebody has worked is
+written anew, the script asks, and keeps the old one as exercise.py.bak; --force does not ask,
+--check only compares.
 """
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), root / "tests", *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
-import argparse
 import ast
 import importlib
 import textwrap
 import types
 
-from grading import chapters, reference_source
+from grading import chapters, is_untouched, reference_source
+from nanogpt.cli import Parser, run
 
 HEADER = '''"""Chapter {number}: {count} blanks to fill. Grade them with
 
@@ -58,7 +59,10 @@ def stub(blank):
         source.splitlines()[node.lineno - 1:doc.end_lineno]
     ))
     question = textwrap.fill(blank.question, 96, initial_indent="# ", subsequent_indent="# ")
-    return (f"{question}\n# About {blank.lines} lines, {blank.minutes} minutes.\n\n\n"
+    example = textwrap.fill(f"Example: {blank.example}", 96, initial_indent="# ",
+                            subsequent_indent="#   ", break_on_hyphens=False)
+    lines = f"{blank.lines} line" + "s" * (blank.lines > 1)
+    return (f"{question}\n# About {lines}, {blank.minutes} minutes.\n{example}\n\n\n"
             f'{head}\n    raise NotImplementedError("not yet: {blank.name}")\n')
 
 
@@ -70,24 +74,48 @@ def exercise_source(number, blanks):
         + body
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def may_overwrite(path, force):
+    """May this exercise.py be written anew? True if nobody worked in it; else --force or a yes."""
+    if force or is_untouched(path.read_text(encoding="utf-8")):
+        return True
+    try:
+        answer = input(f"{path.parent.name}/exercise.py holds somebody's work. Start anew? [y/N] ")
+    except EOFError:  # nobody to ask
+        print()
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+def write(path, source):
+    """Write the file; what somebody has worked on stays beside it as exercise.py.bak."""
+    if path.exists() and not is_untouched(path.read_text(encoding="utf-8")):
+        path.replace(path.with_name("exercise.py.bak"))
+    path.write_text(source, encoding="utf-8", newline="\n")
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("chapter", nargs="*", help="01, 02, ...; default: all")
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    parser.add_argument("--force", action="store_true", help="overwrite edited files")
-    args, stale = parser.parse_args(), []
-    for number, (folder, blanks) in chapters().items():
+    parser.add_argument("--force", action="store_true", help="do not ask")
+    args, stale, known = parser.parse_args(argv), [], chapters()
+    for number in args.chapter:
+        if number not in known:
+            raise ValueError(f"chapter is '{number}'; it must be one of {', '.join(known)}")
+    for number in args.chapter or known:
+        folder, blanks = known[number]
         path, source = folder / "exercise.py", exercise_source(number, blanks)
         if path.exists() and path.read_text(encoding="utf-8") == source:
             continue
-        stale.append(number)
-        if not args.check and (args.force or not path.exists()):
-            path.write_text(source, encoding="utf-8", newline="\n")
+        if not args.check and (not path.exists() or may_overwrite(path, args.force)):
+            write(path, source)
             print(f"wrote {folder.name}/exercise.py")
         else:
-            print(f"{folder.name}/exercise.py differs from the taught code; --force overwrites it")
+            stale.append(number)
+            print(f"{folder.name}/exercise.py is not the empty one; left as it is")
     if args.check and stale:
         raise SystemExit(1)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

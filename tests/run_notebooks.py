@@ -4,14 +4,15 @@ Each runs in its own folder. A cell that fails ends the run with its source and 
 --write saves the outputs into the notebooks.
 """
 
-import argparse
-import sys
+import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1])])  # noqa: E401, E501, E702, I001
+
 import time
-from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+
+from nanogpt.cli import Parser, run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,18 +33,17 @@ def run_notebook(path, write=False):
     return seconds
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("chapters", nargs="*", help="chapter numbers, such as 01; default: all")
     parser.add_argument("--write", action="store_true", help="save the outputs")
-    args = parser.parse_args()
-    found = sorted(ROOT.glob("0?_*/walkthrough.ipynb"))
-    chosen = [p for p in found if not args.chapters or p.parent.name[:2] in args.chapters]
-    if not chosen:
-        numbers = ", ".join(p.parent.name[:2] for p in found)
-        print(f"error: no notebook for {args.chapters}; there are {numbers}", file=sys.stderr)
-        raise SystemExit(2)
-    for path in chosen:
+    args = parser.parse_args(argv)
+    found = {p.parent.name[:2]: p for p in sorted(ROOT.glob("0?_*/walkthrough.ipynb"))}
+    for number in args.chapters:
+        if number not in found:
+            raise ValueError(f"chapter is '{number}'; it must be one of {', '.join(found)}")
+    for number in args.chapters or found:
+        path = found[number]
         try:
             print(f"{path.parent.name}: {run_notebook(path, args.write):.0f} s", flush=True)
         except CellExecutionError as error:
@@ -52,4 +52,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
