@@ -129,7 +129,7 @@ def draw_bias(bias, ax=None):
     for place, value in enumerate(bias.values()):
         color = BLUE if value < 1e-12 else RED
         end = max(value, 1e-17)
-        ax.barh(place, end, color=tint(color, 0.8), height=0.7)
+        ax.barh(place, end, color=color, height=0.7)
         ax.text(1.3 * end, place, f"{value:.0e}", va="center", fontsize=9, color=color)
     ax.set_yticks(range(len(bias)), list(bias))
     ax.set_xscale("log")
