@@ -150,20 +150,13 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice, sync=False):
         raise ValueError(f"k is {k}; a chain holds at least 1 draft token")
     context = Context(target, prompt)
     watch = Stopwatch(target.device, sync)
-
-    def prefill():
-        tokens, logits, hidden = context.prefill()
-        drafter.reset()
-        drafter.observe(tokens, hidden, list(range(len(tokens))))
-        return logits
-
-    root = dice.draw(sampler(prefill()))
+    root = dice.draw(sampler(context.begin(drafter)))
     yield Step([root], seconds=watch.seconds)
 
     while True:
         watch.start()
         if context.full:
-            prefill()
+            context.begin(drafter)
         drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
         watch.lap("draft")
         logits, hidden = verify(target, context.cache, root, drafted)

@@ -286,20 +286,13 @@ def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
     """
     context = Context(target, prompt)
     watch = Stopwatch(target.device, sync)
-
-    def prefill():
-        tokens, logits, hidden = context.prefill()
-        drafter.reset()
-        drafter.observe(tokens, hidden, list(range(len(tokens))))
-        return logits
-
-    root = dice.draw(sampler(prefill()))
+    root = dice.draw(sampler(context.begin(drafter)))
     yield Step([root], seconds=watch.seconds)
 
     while True:
         watch.start()
         if context.full:
-            prefill()
+            context.begin(drafter)
         tree = drafter.propose(root, context.room)
         if int(tree.depths.max()) > context.room:
             raise ValueError(f"the tree is {int(tree.depths.max())} deep; only {context.room} fit")

@@ -31,6 +31,7 @@ def complete(branching, depth, index, family):
     return branching
 
 
+LARGEST_TREE = 4096  # nodes; far beyond what one forward should verify
 SHAPES = {"multi-chain": multi_chain, "tapered": tapered, "complete": complete}
 
 
@@ -39,7 +40,7 @@ def shape_parents(children_of, branching, depth):
 
     children_of(branching, depth of the node, its index among its siblings, their number) -> how
     many children the node gets: one of SHAPES, or any function like them.
-    Raises ValueError for a branching or depth below 1.
+    Raises ValueError for a branching or depth below 1, or more than LARGEST_TREE nodes.
     """
     for name, value in (("branching", branching), ("depth", depth)):
         if value < 1:
@@ -51,6 +52,9 @@ def shape_parents(children_of, branching, depth):
             k = children_of(branching, t, index, family)
             below += [(len(parents) + i, i, k) for i in range(k)]
             parents += [row] * k
+            if len(parents) > LARGEST_TREE:
+                raise ValueError(f"branching {branching} and depth {depth} make a tree of more "
+                                 f"than {LARGEST_TREE} nodes")
         layer = below
     return parents
 

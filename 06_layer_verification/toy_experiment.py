@@ -19,7 +19,6 @@ Source: "Layer Verification ..." (2026), Section 5.1, Table 1, Appendix G.
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
-import argparse
 import csv
 import time
 from dataclasses import astuple, dataclass, fields, replace
@@ -232,10 +231,7 @@ def save_results(all_results, path):
 
 def parse(argv):
     """The flags. Raises ValueError for a bad value, or a folder that cannot be made."""
-    p = argparse.ArgumentParser(
-        description="The toy experiment of layer verification: expected accepted tokens per rule.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    p = cli.Parser("The toy experiment of layer verification: expected accepted tokens per rule.")
     base = Setting()
     p.add_argument("--vocab", type=int, default=base.vocab, help="vocabulary size")
     p.add_argument("--depth", type=int, default=base.depth, help="depth H of the trees")
@@ -258,10 +254,9 @@ def parse(argv):
     for name in ("seeds", "trees", "sweep_trees"):
         if getattr(args, name) < 1:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"folder '{args.out}' cannot be made: {error.strerror}") from None
+    if args.first_seed < 0:
+        raise ValueError(f"first_seed is {args.first_seed}; it must be at least 0")
+    cli.make_folder(args.out)
     return args
 
 

@@ -29,7 +29,7 @@ def write_ranks(ranks, path: Path):
 def main(argv=None):
     from nanogpt.cli import Parser
 
-    p = Parser(description="Make the small byte-pair vocabulary anew (some minutes).")
+    p = Parser("Make the small byte-pair vocabulary anew (some minutes).")
     p.add_argument("--out", type=Path, default=VOCABULARY, help="file to write")
     args = p.parse_args(argv)
     if not args.out.parent.is_dir():

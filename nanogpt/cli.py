@@ -14,8 +14,20 @@ from nanogpt.sampling import Sampler
 from nanogpt.train import SIZES
 
 
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Prints a flag's default, unless there is none or the help text names it."""
+
+    def _get_help_string(self, action):
+        if action.default is None or action.default is False or "default" in action.help:
+            return action.help
+        return super()._get_help_string(action)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that says what is wrong in one sentence, without the usage before it."""
+
+    def __init__(self, description):
+        super().__init__(description=description, formatter_class=HelpFormatter)
 
     def error(self, message):
         """Raises ValueError, which `run` prints."""
@@ -24,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser(description):
     """A Parser with the flags that every script takes."""
-    p = Parser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p = Parser(description)
     p.add_argument("--corpus", default="shakespeare",
                    help="'shakespeare' (shipped), 'tiny' (downloaded) or the path of a text file")
     p.add_argument("--tokenizer", default="char", choices=TOKENIZERS)
@@ -72,8 +84,7 @@ def make_sampler(args):
 def check_decoding(args, dataset):
     """Refuse bad decoding flags before anything is trained -> the prompt's tokens.
 
-    Raises ValueError for an empty prompt, an unknown character, a count below 1, or a figure
-    folder that cannot be made or written.
+    Raises ValueError for an empty prompt, an unknown character, a count below 1, or a bad folder.
     """
     for name in ("max_new_tokens", "prompts"):
         if getattr(args, name) < 1:
@@ -81,13 +92,18 @@ def check_decoding(args, dataset):
     prompt = dataset.tokenizer.encode(args.prompt.replace("\\n", "\n"))
     if not prompt:
         raise ValueError("the prompt is empty; it must hold at least one token")
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"folder '{args.out}' cannot be made: {error.strerror}") from None
-    if not os.access(args.out, os.W_OK):
-        raise ValueError(f"folder '{args.out}' cannot be written; choose another with --out")
+    make_folder(args.out)
     return prompt
+
+
+def make_folder(folder):
+    """Make --out, if it is not there. Raises ValueError if it cannot be made or written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"folder '{folder}' cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"folder '{folder}' cannot be written; choose another with --out")
 
 
 def run(main):

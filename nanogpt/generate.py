@@ -83,6 +83,13 @@ class Context:
         self.cache.commit(list(range(len(window))))
         return window, logits[0, -1], hidden
 
+    def begin(self, drafter):
+        """Prefill, and let the drafter begin anew on what was read -> logits (V,) after it."""
+        tokens, logits, hidden = self.prefill()
+        drafter.reset()
+        drafter.observe(tokens, hidden, list(range(len(tokens))))
+        return logits
+
     @property
     def full(self):
         return self.cache.length == self.target.block_size

@@ -110,7 +110,7 @@ def export(model, tokenizer, folder):
 def main(argv=None):
     import torch
 
-    from nanogpt.cli import parser, setup
+    from nanogpt.cli import make_folder, parser, setup
     from nanogpt.data import held_out_prompts
     from nanogpt.train import SIZES, get_gpt
 
@@ -123,6 +123,7 @@ def main(argv=None):
     transformers = need_transformers()
     transformers.logging.disable_progress_bar()
     dataset, device = setup(args)
+    make_folder(args.out)
     model = get_gpt(args.size, dataset, device, args.retrain)
     export(model, dataset.tokenizer, args.out)
 

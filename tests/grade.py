@@ -128,7 +128,7 @@ def print_class(folder, numbers):
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__.splitlines()[0])
     parser.add_argument("chapter", nargs="?", help="01, 02, ...; default: the progress of all")
     parser.add_argument("--hint", metavar="NAME", help="print the hint for a blank")
     parser.add_argument("--class-folder", type=Path, metavar="FOLDER",

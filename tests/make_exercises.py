@@ -94,7 +94,7 @@ def write(path, source):
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__.splitlines()[0])
     parser.add_argument("chapter", nargs="*", help="01, 02, ...; default: all")
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     parser.add_argument("--force", action="store_true", help="do not ask")

@@ -34,7 +34,7 @@ def run_notebook(path, write=False):
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__.splitlines()[0])
     parser.add_argument("chapters", nargs="*", help="chapter numbers, such as 01; default: all")
     parser.add_argument("--write", action="store_true", help="save the outputs")
     args = parser.parse_args(argv)

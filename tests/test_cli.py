@@ -1,15 +1,20 @@
 """Bad input: one sentence that names it, exit status 2, and nothing is trained before."""
 
+import argparse
 import importlib.util
 import os
+import re
+import runpy
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from nanogpt import cli, timing, train
+from nanogpt import cli, data, huggingface, stepper, timing, train
 from nanogpt.checkpoint import save_checkpoint
 from nanogpt.device import pick_device
 
@@ -67,6 +72,7 @@ OWN = [
     ("05", ["--block-size", "0"], "block-size is 0"),
     ("06", ["--depth", "0"], "depth is 0"),
     ("06", ["--branching", "0"], "branching is 0"),
+    ("06", ["--depth", "99", "--shape", "complete"], "depth 99 make a tree of more than 4096"),
     ("06", ["--top-p", "1.5"], "top_p is 1.5"),
     ("toy", ["--depth", "0"], "depth is 0"),
     ("toy", ["--similarity", "2"], "similarity is 2.0"),
@@ -88,6 +94,94 @@ def test_flags_of_the_chapters(nothing_is_trained, capsys, tmp_path, script, fla
 @pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "toy"])
 def test_every_script_checks_the_prompt_first(nothing_is_trained, capsys, script):
     assert "the prompt is empty" in sentence_of(load_script(script).main, capsys, "--prompt", "")
+
+
+# ---------------------------------------------------------------- every flag of every script
+
+MODULES = {m.__name__: m.main for m in (huggingface, stepper, timing, train)}
+PROGRAMS = [p.relative_to(ROOT).as_posix() for p in sorted(ROOT.glob("0?_*/*.py"))
+            if "__main__" in p.read_text(encoding="utf-8")]
+BAD = {int: ["-1", "many"], float: ["-1", "nan", "much"], Path: [__file__]}
+BAD_TEXTS = {"--corpus": ["none.txt", str(ROOT)], "--device": ["abacus"], "--stop": [""],
+             "--prompt": ["", "\u00e9"]}
+
+
+class Parsed(Exception):
+    """Carries the parser, as soon as its flags were read."""
+
+
+def start(program, *flags):
+    """Run a script, or a module's main, with these flags, as from the command line."""
+    sys.argv = [program, *flags]
+    if program in MODULES:
+        cli.run(lambda: MODULES[program](list(flags)))
+    else:
+        runpy.run_path(str(ROOT / program), run_name="__main__")
+
+
+def bad_flags(parser):
+    """Every flag of a parser that takes a value, with values that it must refuse."""
+    for action in parser._actions:
+        if action.option_strings and action.nargs != 0:
+            values = ["nonsense"] if action.choices else BAD.get(action.type, [])
+            for value in values + BAD_TEXTS.get(action.option_strings[-1], []):
+                yield action.option_strings[-1], value
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, *MODULES])
+def test_a_slip_in_any_flag_is_one_sentence(nothing_is_trained, capsys, monkeypatch, program):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", [])
+    dataset = data.load_dataset()  # once: loading it a hundred times would be slow
+    monkeypatch.setattr(cli, "load_dataset", lambda corpus, tokenizer: (
+        dataset if corpus == "shakespeare" else data.load_dataset(corpus, tokenizer)))
+    with monkeypatch.context() as patch, pytest.raises(Parsed) as stopped:
+        def give_parser(self, argv=None):
+            raise Parsed(self)
+
+        patch.setattr(argparse.ArgumentParser, "parse_args", give_parser)
+        start(program)
+    required = ["--out", "nowhere"] if program == "nanogpt.huggingface" else []
+    for flag, value in bad_flags(stopped.value.args[0]):
+        with pytest.raises(SystemExit) as code:
+            start(program, *required, flag, value)
+        error = capsys.readouterr().err
+        assert code.value.code == 2, (flag, value, error)
+        assert re.fullmatch(r"error: [^\n]+\n", error), (flag, value, error)
+
+
+def test_ctrl_c_in_the_middle_of_training(tmp_path):
+    """One sentence, status 130, and the next run goes on where it stopped."""
+    if os.name == "nt":
+        pytest.skip("Ctrl-C cannot be sent to a child alone")
+    program = """
+import signal, sys
+from pathlib import Path
+from nanogpt import checkpoint, cli, train
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background ignores it
+checkpoint.CHECKPOINTS = Path(sys.argv.pop(1))
+cli.run(train.main)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path), "--size", "draft",
+               "--steps", "100000", "--threads", "1"]
+    where = r"stopped at step (\d+) of 100000; the next run goes on there\n"
+    stops = []
+    for _ in range(2):
+        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True)
+        try:
+            seen = ""
+            while "it/s" not in seen:  # the progress bar: training runs
+                seen += child.stderr.read(1)
+                assert child.poll() is None, seen
+            time.sleep(0.5)
+            child.send_signal(signal.SIGINT)
+            out, error = child.communicate(timeout=60)
+        finally:
+            child.kill()
+        assert child.returncode == 130 and "Traceback" not in error
+        stops.append(int(re.fullmatch(where, out.lstrip("\n"))[1]))
+    assert 0 < stops[0] < stops[1]
 
 
 @pytest.mark.parametrize("module, flags, sentence", [

@@ -271,6 +271,22 @@ def test_hints(capsys):
     assert "row 0" in capsys.readouterr().out
 
 
+def test_the_workshop_guide_knows_the_blanks():
+    """Its tables: every blank with its minutes and one of its slips; the chapters' sums."""
+    guide = (grading.ROOT / "tests" / "WORKSHOP.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in guide.splitlines() if line.startswith("|")]
+    listed = {row[0].strip("`"): row for row in rows if row[0].startswith("`")}
+    assert list(listed) == [blank.name for _, blank in BLANKS]
+    for _, blank in BLANKS:
+        _, minutes, _, slip = listed[blank.name]
+        assert int(minutes) == blank.minutes and slip in blank.slips, blank.name
+    sums = {row[0]: row[1:3] for row in rows if row[0] in CHAPTERS}
+    for number, (_, blanks) in CHAPTERS.items():
+        assert sums[number] == [str(len(blanks)), str(sum(b.minutes for b in blanks))]
+    assert f"{len(BLANKS)} blanks" in guide and f"{grade.SECONDS} seconds" in guide
+
+
 def test_count(capsys):
     with capsys.disabled():
         print(f"\n{len(BLANKS)} blanks, {len(SLIPS)} known slips")

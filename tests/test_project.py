@@ -121,6 +121,23 @@ def test_scripts_start_from_any_folder_without_an_installation(script, tmp_path)
     assert "--help" in answer.stdout
 
 
+def outputs(path):
+    """The stored text/markdown outputs of a notebook: what `show` displayed when it was run."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            yield "".join(output.get("data", {}).get("text/markdown", ""))
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("0?_*/*.ipynb")), ids=lambda p: p.parent.name)
+def test_notebooks_show_the_code_as_it_stands(path):
+    """Else run it again: python tests/run_notebooks.py --write and the chapter's number."""
+    code = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES)
+    for text in outputs(path):
+        if text.startswith("```python\n"):
+            shown = text.removeprefix("```python\n").removesuffix("```")
+            assert shown in code, f"no longer the code: {shown.splitlines()[0]}"
+
+
 # ---------------------------------------------------------------- the commands that we print
 
 
