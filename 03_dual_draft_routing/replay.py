@@ -2,29 +2,34 @@
 
 The walk emits the target's own draws, so the text does not depend on who drafts. A tree accepts
 exactly as many tokens as its deepest path agrees with that text. So one target forward over the
-finished text is enough to replay every router on it, the oracle included, which in a real
-decoding would have to verify both trees.
+finished text is enough to know both heads' trees below every token of it, and to replay every
+router on them, the oracle included, which in a real decoding would have to verify both trees.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from dual_draft_routing import expected_length, mean_confidence
+from dual_draft_routing import confidence, mean_confidence, route
 from nanogpt.generate import collect, plain_decode, tokens_on
 from nanogpt.sampling import Dice
 
 
 @dataclass
 class Proposal:
-    """One step: where its root stands in the text, and per head the accepted length (the bonus
-    token not counted), mu, and the sum of the confidences; chosen: the head that was kept."""
+    """Both heads' trees below one token of the text, a list entry for each head.
+
+    position: of the root in the text; lengths: accepted drafts (the bonus token not counted);
+    means: mu; firsts: the mass of c at depth 1; nodes: drafts in the tree; chosen: the head that
+    was kept, or None.
+    """
 
     position: int
     lengths: list
     means: list
-    sums: list
-    chosen: int
+    firsts: list
+    nodes: list
+    chosen: int | None = None
 
 
 def agreement(tree, future):
@@ -38,28 +43,44 @@ def agreement(tree, future):
     return length
 
 
-@torch.inference_mode()
-def replay(target, drafters, text, first, choose):
-    """Decode text[first:] again with a router. The text must fit into the window.
+def first_level_mass(tree, scores):
+    """Another statistic: the sum of c at depth 1, the chance that at least one draft stays.
 
-    choose(proposal) -> which head is kept; it may look at the accepted lengths, as an oracle does.
-    -> list of Proposal, one a step.
+    scores: one a row, as for best_nodes.
+    """
+    return float(sum(confidence(scores)[tree.depths[1:] == 1]))
+
+
+@torch.inference_mode()
+def propose_everywhere(target, drafters, text, first):
+    """Both heads' trees below every token from text[first] on -> {position: Proposal}.
+
+    The text must fit into the window.
     """
     _, hidden = target(tokens_on(target, text[:-1]))
-    for drafter in drafters:
-        drafter.reset()
-    steps, read, root = [], 0, first
-    while root + 1 < len(text):
-        rows = list(range(read, root))  # the target has read all tokens before the root
-        for drafter in drafters:
-            drafter.observe(text[read:root], hidden, rows)
+    proposals = {}
+    for root in range(first, len(text) - 1):
+        for drafter in drafters:  # the target has read all tokens before the root
+            drafter.observe(text[root - 1:root], hidden, [root - 1])
         grown = [drafter.propose_scored(text[root], len(text) - 1 - root) for drafter in drafters]
-        step = Proposal(root, [agreement(tree, text[root + 1:]) for tree, _ in grown],
-                        [mean_confidence(s) for _, s in grown],
-                        [expected_length(s) for _, s in grown], 0)
-        step.chosen = choose(step)
-        steps.append(step)
-        read, root = root, root + 1 + step.lengths[step.chosen]
+        proposals[root] = Proposal(
+            root, [agreement(tree, text[root + 1:]) for tree, _ in grown],
+            [mean_confidence(scores) for _, scores in grown],
+            [first_level_mass(*both) for both in grown], [len(tree) - 1 for tree, _ in grown])
+    return proposals
+
+
+def replay(proposals, choose):
+    """Decode a text again with a router -> list of Proposal, the steps that it takes.
+
+    proposals: what propose_everywhere gave. choose(proposal) -> which head is kept; it may look at
+    the accepted lengths, as an oracle does.
+    """
+    steps, root = [], min(proposals)
+    while root in proposals:
+        chosen = choose(proposals[root])
+        steps.append(replace(proposals[root], chosen=chosen))
+        root += 1 + steps[-1].lengths[chosen]
     return steps
 
 
@@ -69,15 +90,19 @@ def texts_of(target, prompts, sampler, length):
             for i, prompt in enumerate(prompts)]
 
 
+PAPER, ORACLE = "routed (mean confidence)", "oracle (not achievable)"
+
+
 def routers(seed=0):
-    """{name: choose} for two heads: each alone, a coin, the paper's rule, the oracle."""
+    """{name: choose} for two heads: each alone, a coin, the paper's rule, another, the oracle."""
     dice = Dice(seed)
     return {
         "head 1 alone": lambda step: 0,
         "head 2 alone": lambda step: 1,
         "coin flip": lambda step: int(dice.flip(0.5)),
-        "routed (mean confidence)": lambda step: int(step.means[1] > step.means[0]),
-        "oracle (not achievable)": lambda step: int(step.lengths[1] > step.lengths[0]),
+        PAPER: lambda step: route(step.means),
+        "routed by the mass at depth 1": lambda step: route(step.firsts),
+        ORACLE: lambda step: route(step.lengths),
     }
 
 
@@ -87,14 +112,24 @@ def tau(runs):
     return sum(1 + step.lengths[step.chosen] for step in steps) / len(steps)
 
 
-def complementarity(runs):
+def complementarity(steps):
     """-> dict of shares of the steps: head 1 longer, head 2 longer, and of those steps the share
     in which mu picks the longer one ("router right")."""
-    steps = [step for run in runs for step in run]
     differ = [s for s in steps if s.lengths[0] != s.lengths[1]]
-    right = [(s.means[1] > s.means[0]) == (s.lengths[1] > s.lengths[0]) for s in differ]
+    right = [route(s.means) == route(s.lengths) for s in differ]
     return {
         "head 1 longer": sum(s.lengths[0] > s.lengths[1] for s in steps) / len(steps),
         "head 2 longer": sum(s.lengths[1] > s.lengths[0] for s in steps) / len(steps),
         "router right": sum(right) / max(len(right), 1),
     }
+
+
+def calibration(steps, head):
+    """Does the confidence predict the accepted length? N mu is the length that a head expects.
+
+    -> mean of the expected length, mean of the accepted one, their correlation over the steps.
+    """
+    expected = torch.tensor([s.means[head] * s.nodes[head] for s in steps])
+    accepted = torch.tensor([float(s.lengths[head]) for s in steps])
+    pair = torch.stack([expected, accepted])
+    return float(expected.mean()), float(accepted.mean()), float(torch.corrcoef(pair)[0, 1])

@@ -70,7 +70,11 @@ class Optimizer:
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         hidden = [p for n, p in named if p.ndim == 2 and n not in outer]
         other = [p for n, p in named if p.ndim != 2 or n in outer]
-        self.parts = [torch.optim.AdamW(other, lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.0)]
+        self.parts = []
+        if other:
+            self.parts.append(torch.optim.AdamW(
+                other, lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.0
+            ))
         if hidden:
             # Scaled so that one learning rate serves wide and tall matrices alike.
             self.parts.append(torch.optim.Muon(

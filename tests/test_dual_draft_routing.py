@@ -5,7 +5,15 @@ import math
 
 import pytest
 import torch
-from draft_heads import DEPTH, DraftHead, HeadConfig, head_loss
+from draft_heads import (
+    DEPTH,
+    DraftHead,
+    HeadConfig,
+    default_configs,
+    head_loss,
+    letters_of,
+    on_duty,
+)
 from test_chain_specdec import random_gpt
 
 from dual_draft_routing import (
@@ -214,11 +222,9 @@ def test_after_every_commit_either_head_is_as_good_as_new():
 def random_heads(target, seed=0):
     torch.manual_seed(seed)
     n = target.config.n_layer
-    heads = [DraftHead(target, HeadConfig((n,))),
-             DraftHead(target, HeadConfig((1, n), "parallel"))]
+    heads = [DraftHead(target, HeadConfig((n,))), DraftHead(target, HeadConfig((1, n)))]
     for head in heads:
         torch.nn.init.normal_(head.down.weight, std=0.3)
-        torch.nn.init.normal_(head.unknown)
     return [head.double().requires_grad_(False) for head in heads]
 
 
@@ -235,18 +241,45 @@ def test_training_and_decoding_read_the_same(which):
     for d in range(1, DEPTH + 1):
         log_probs, states = head.read(states, [int(tokens[0, d])])
         total -= float((labels[0, d] * log_probs[0]).sum())
-    assert head_loss(head, tokens, hidden, labels).item() == pytest.approx(
+    present = torch.ones(1, 1, dtype=torch.bool)
+    assert head_loss(head, tokens, hidden, labels, present).item() == pytest.approx(
         total / DEPTH, abs=1e-5)
 
 
-def test_a_parallel_head_does_not_know_what_it_drafted_and_an_autoregressive_one_does():
-    target = random_gpt(3, block_size=64)
-    _, hidden = target(torch.tensor([[1, 2, 3]]))
-    for head, knows in zip(random_heads(target), (True, False), strict=True):
-        head.observe(None, hidden, [0, 1, 2])
-        _, states = head.read(head.state, [5])
-        log_probs, _ = head.read(states[[0, 0]], [6, 7])
-        assert (not torch.equal(log_probs[0], log_probs[1])) == knows
+def test_off_duty_a_head_learns_little_and_to_be_unsure():
+    """A head that says everywhere what the target says pays off duty, where half of the label is
+    uniform, and not on duty; a place off duty weighs less."""
+    target = random_gpt(2, block_size=64)
+    head = random_heads(target)[0]
+    tokens = torch.arange(DEPTH + 1)[None] * 3 % 11
+    _, hidden = target(tokens)
+    uniform = torch.full((1, DEPTH + 1, 11), 1 / 11, dtype=torch.float64)
+    off, on = (head_loss(head, tokens, hidden, uniform, torch.tensor([[there]])).item()
+               for there in (False, True))
+    assert off == pytest.approx(0.2 * on)
+    sure = torch.eye(11, dtype=torch.float64)[[4] * (DEPTH + 1)][None]
+    mixed = head_loss(head, tokens, hidden, sure, torch.tensor([[False]])).item()
+    known = head_loss(head, tokens, hidden, sure, torch.tensor([[True]])).item()
+    assert mixed == pytest.approx(0.2 * (0.5 * known + 0.5 * on), rel=1e-5)
+
+
+def test_the_duties_divide_the_text():
+    """'to be, or': a root is inside a word if it and the token before it are letters."""
+    text = "to be, or not"
+
+    class Letters:
+        vocab_size = 128
+
+        @staticmethod
+        def decode(tokens):
+            return chr(tokens[0])
+
+    letters, tokens = letters_of(Letters), torch.tensor([[ord(c) for c in text]])
+    inside, edges = (on_duty(config.duty, tokens, letters)[0] for config in default_configs(4))
+    roots = text[1:len(text) - DEPTH + 1]
+    assert [c for c, there in zip(roots, inside, strict=True) if there] == ["o", "e"]
+    assert torch.equal(edges, ~inside)
+    assert on_duty("everywhere", tokens, letters).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -263,7 +296,7 @@ def test_greedy_text_equals_plain_decoding(seed):
 
 def test_bad_input():
     target = random_gpt(0)
-    with pytest.raises(ValueError, match="kind is 'x'"):
+    with pytest.raises(ValueError, match="duty is 'x'"):
         DraftHead(target, HeadConfig((1,), "x"))
     with pytest.raises(ValueError, match="layers are"):
         DraftHead(target, HeadConfig((99,)))

@@ -194,8 +194,8 @@ def traces():
         return random_weights(GPT(config), 1 if size == "baby" else 2)
 
     def get_heads(target, dataset, device):
-        return [random_weights(DraftHead(copy.deepcopy(target), config), 5)
-                for config in default_configs(2)]
+        return [random_weights(DraftHead(copy.deepcopy(target), config), seed)
+                for seed, config in enumerate(default_configs(2), 5)]
 
     def get_drafter(target, dataset, config, device):
         drafter = BlockDrafter(target, config)
