@@ -55,7 +55,7 @@ def residual(target_probs, draft_probs):
 # Go through the drafts: a coin for each. At the first that fails, draw from the residual of
 # that position; if none fails, draw a bonus token.
 # About 4 lines, 8 minutes.
-# Example: drafted 0, 1; draft (.5 .5 0), (.25 .25 .5); target (.25 .25 .5), (.5 .5 0), (.1 .2
+# Example: drafted 1, 0; draft (.5 .5 0), (.25 .25 .5); target (.5 .25 .25), (.5 .5 0), (.1 .2
 #   .7); both coins pass: n, token, what the dice were asked -> [2, 2, [0.5, 1.0, [0.1, 0.2,
 #   0.7]]]
 

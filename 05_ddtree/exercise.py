@@ -13,7 +13,7 @@ from tree_attention import Tree
 # The score of the next sibling, from the parent's score and the depth's ranked log-
 # probabilities.
 # About 1 line, 3 minutes.
-# Example: parent -1, ranked (-.5, -1, -2), rank 0 -> -2.0
+# Example: parent -1, ranked (-.5, -1.5, -2), rank 0 -> -2.5
 
 
 def sibling_score(parent_score, ranked, rank):

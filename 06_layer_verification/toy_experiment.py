@@ -249,7 +249,8 @@ def parse(argv):
                    help="what to vary around the setting above; no name: nothing")
     p.add_argument("--cost", action="store_true",
                    help="print what each rule costs per tree, and stop")
-    p.add_argument("--out", type=Path, default=Path("figures"), help="folder of figures and CSV")
+    p.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "figures",
+                   help="folder of figures and CSV")
     args = p.parse_args(argv)
     for name in ("seeds", "trees", "sweep_trees"):
         if getattr(args, name) < 1:

@@ -69,23 +69,24 @@ def observe_draft(f):
 
 def observe_accept(f):
     drafts = [torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.25, 0.25, 0.5])]
-    targets = torch.tensor([[0.25, 0.25, 0.5], [0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+    targets = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
 
     def run(coins):
         dice = Script([], coins)
-        return *f([0, 1], drafts, targets, dice), dice.asked
+        return *f([1, 0], drafts, targets, dice), dice.asked
 
     return {COINS: run([True, True]), "the first coin fails": run([False]),
             "the second coin fails": run([True, False])}
 
 
-def slip_accept(no_residual=False, bonus=0, go_on=False, upside_down=False):
+def slip_accept(no_residual=False, bonus=0, go_on=False, upside_down=False, position=False):
     def accept(drafted, draft_probs, target_probs, dice):
         from chain_specdec import residual
 
         n = 0
         for i, token in enumerate(drafted):
-            ratio = float(target_probs[i][token]) / float(draft_probs[i][token])
+            judged = i if position else token
+            ratio = float(target_probs[i][judged]) / max(float(draft_probs[i][judged]), 1e-9)
             if dice.flip(min(1.0, 1 / max(ratio, 1e-9) if upside_down else ratio)):
                 n += 1
             elif not go_on:
@@ -122,7 +123,7 @@ def argmax_draft(drafter, root, k, sampler, dice):
 
 CYCLE = ("drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3: drafted, "
          "draft_probs, what the dice were asked")
-COINS = ("drafted 0, 1; draft (.5 .5 0), (.25 .25 .5); target (.25 .25 .5), (.5 .5 0), (.1 .2 .7); "
+COINS = ("drafted 1, 0; draft (.5 .5 0), (.25 .25 .5); target (.5 .25 .25), (.5 .5 0), (.1 .2 .7); "
          "both coins pass: n, token, what the dice were asked")
 ROWS = [[0, 0.75, 0.25, 0], [0.25, 0, 0, 0.75]]
 GREEDY = [[0, 1, 0, 0], [0, 0, 1, 0]]
@@ -180,7 +181,8 @@ BLANKS = [
             slip_accept(no_residual=True),
          "the bonus token comes from the row before the last": slip_accept(bonus=-1),
          "the drafts behind a rejected one are still judged": slip_accept(go_on=True),
-         "the ratio is upside down": slip_accept(upside_down=True)}),
+         "the ratio is upside down": slip_accept(upside_down=True),
+         "the position in the chain is taken for the token": slip_accept(position=True)}),
     Blank(
         "chain_specdec:expected_tokens",
         "If every draft stays with chance alpha, how many tokens does a round of k drafts bring?",

@@ -82,8 +82,8 @@ def slip_masses(own_only=False, depth=0, root=False, logs=False):
     return node_masses
 
 
-SIBLING = {"parent -1, ranked (-.5, -1, -2), rank 0": (-1.0, [-0.5, -1.0, -2.0], 0),
-           "parent -1, ranked (-.5, -1, -2), rank 1": (-1.0, [-0.5, -1.0, -2.0], 1)}
+SIBLING = {"parent -1, ranked (-.5, -1.5, -2), rank 0": (-1.0, [-0.5, -1.5, -2.0], 0),
+           "parent -1, ranked (-.5, -1.5, -2), rank 1": (-1.0, [-0.5, -1.5, -2.0], 1)}
 BLANKS = [
     Blank(
         "ddtree:sibling_score",
@@ -91,9 +91,11 @@ BLANKS = [
         "log-probabilities.",
         "A node's score is its parent's plus one log-probability; the sibling has the next rank.",
         1, 3, lambda f: {case: f(*args) for case, args in SIBLING.items()},
-        dict(zip(SIBLING, (-2.0, -3.0), strict=True)), ddtree_law,
+        dict(zip(SIBLING, (-2.5, -3.0), strict=True)), ddtree_law,
         {"the old rank is kept": lambda s, r, k: s + r[k],
          "the parent's score is left out": lambda s, r, k: r[k + 1],
+         "the old term is subtracted, although the parent's score does not hold it":
+            lambda s, r, k: s - r[k] + r[k + 1],
          "the next rank is added to the node's own score": lambda s, r, k: s + r[k] + r[k + 1]}),
     Blank(
         "ddtree:child_score",

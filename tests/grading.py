@@ -128,7 +128,12 @@ def behaviour(blank, f):
     try:
         return plain(blank.observe(f))
     except Exception as error:
-        return type(error).__name__
+        return told(error)
+
+
+def told(error):
+    """An exception in a line."""
+    return f"{type(error).__name__}: {error}"
 
 
 def form(value):
@@ -161,12 +166,11 @@ def returns_something(blank):
 
 
 def crash(blank, error, path, seen=None):
-    """-> (status, message) for an exception, told in a line."""
-    line, text = own_line(error, path), f"{type(error).__name__}: {error}"
-    named = name_slip(blank, type(error).__name__) if seen is None else ""
+    """-> (status, message) for an exception."""
+    line, named = own_line(error, path), name_slip(blank, told(error)) if seen is None else ""
     if line:
-        return "crashed", f"{text} ({line}){named}"
-    return "wrong", f"{stage(blank, 'shape')}: the result cannot be used ({text}){named}"
+        return "crashed", f"{told(error)}\n    {line}{named}"
+    return "wrong", f"{stage(blank, 'shape')}: the result cannot be used ({told(error)}){named}"
 
 
 def stage(blank, name):
@@ -199,10 +203,11 @@ def grade_answer(blank, answer, path="exercise.py"):
     for name, look in (("shape", form), ("values", lambda value: value)):
         for case, value in wanted.items():
             if look(seen[case]) != look(value):
-                forms = f" ({form(value)})", f" ({form(seen[case])})"
-                expected, got = forms if name == "shape" else ("", "")
-                return "wrong", (f"{stage(blank, name)}: for {case}: expected {value}{expected}, "
-                                 f"got {seen[case]}{got}{name_slip(blank, seen)}")
+                wish, got = ([form(value), form(seen[case])] if name == "shape" else ["", ""])
+                return "wrong", (
+                    f"{stage(blank, name)}\n    for {case}\n    expected {value}"
+                    f"{wish and ': ' + wish}\n    got      {seen[case]}{got and ': ' + got}"
+                    f"{name_slip(blank, seen)}")
     if blank.law is not None:
         try:
             with standing_in(blank, answer):
@@ -216,10 +221,10 @@ def grade_answer(blank, answer, path="exercise.py"):
 
 
 def name_slip(blank, seen):
-    """' This is what you get when ...', if the answer behaves exactly like a known slip."""
+    """'This is what you get when ...', if the answer behaves exactly like a known slip."""
     for sentence, slip in blank.slips.items():
         if behaviour(blank, slip) == seen:
-            return f". This is what you get when {sentence}"
+            return f"\n    This is what you get when {sentence}."
     return ""
 
 

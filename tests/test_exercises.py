@@ -100,13 +100,14 @@ def test_crashes_are_told_in_a_line():
 
 @pytest.mark.parametrize("number, name, body, status, message", [
     ("03", "route", "return [0, 1]", "wrong",
-     "stage 1 of 2, shape: for mu = [0.5, 0.4]: expected 0 (a number), got [0, 1] (2 numbers)"),
+     "stage 1 of 2, shape\n    for mu = [0.5, 0.4]\n    expected 0: a number\n"
+     "    got      [0, 1]: 2 numbers"),
     ("03", "route", "max(statistics)", "wrong",
      "stage 1 of 2, shape: nothing comes back; is a `return` missing?"),
     ("02", "walk", "x = 1", "wrong", "nothing comes back"),
     ("02", "ancestor_mask", "return 3", "wrong", "stage 1 of 3, shape: the result cannot be used"),
     ("03", "route", "return 0", "wrong",
-     "stage 2 of 2, values: for mu = [0.4, 0.5]: expected 1, got 0"),
+     "stage 2 of 2, values\n    for mu = [0.4, 0.5]\n    expected 1\n    got      0"),
     ("05", "sibling_score", "return parent_score + min(ranked[:rank + 2])", "done", ""),
     ("01", "residual", "return torch.tensor([[0., 1, 0], [5 / 6, 1 / 6, 0], [.5, .3, .2]])"
      "[int(target_probs[0] > .55) if float(target_probs[0]) != float(draft_probs[0]) else 2]"
