@@ -14,9 +14,9 @@ from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.generate import collect, plain_decode
 from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import print_differences, print_table, print_text, results_table
+from nanogpt.report import print_bottlenecks, print_differences, print_text, results_table
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.timing import compare, cost_curve, interpolate, speedup, summarize
+from nanogpt.timing import compare, cost_curve, speedup, summarize
 from nanogpt.train import get_gpt
 from tree_attention import Tree, speculate, walk
 
@@ -40,24 +40,27 @@ def decoders(target, heads, sampler, budget):
         f"merged, {half} + {half}": decoder(lambda: MergedDrafter(pair(half)), accept_paths),
         f"trie-merged, {budget}": decoder(lambda: TrieDrafter(pair(budget), budget)),
         f"head 1, {twice}": decoder(lambda: pair(twice)[0]),
+        f"head 2, {twice}": decoder(lambda: pair(twice)[1]),
         f"merged, {budget} + {budget}": decoder(lambda: MergedDrafter(pair(budget)), accept_paths),
         f"trie-merged, {twice}": decoder(lambda: TrieDrafter(pair(twice), twice)),
     }
 
 
-def cost_table(results, curve):
-    """Verification cost included: what tau costs, and what it would bring if drafting were free."""
-    rows = []
-    for name, generations in results.items():
-        if name == "plain":
-            continue
-        line = summarize(generations)
-        cost = interpolate(curve, 1 + line["drafted"]) / curve[1]
-        share = sum(g.share("draft") for g in generations) / len(generations)
-        rows.append([name, f"{line['tau']:.2f}", f"{cost:.2f}", f"{line['tau'] / cost:.2f}x",
-                     f"{share:.0%}", f"{speedup(generations, results['plain']):.2f}x"])
-    print_table(["method, draft nodes", "tau", "c(N)/c(1)", "tau / cost", "drafting", "speed-up"],
-                rows)
+def conclude(results, budget):
+    """The two comparisons of the chapter: equal budget per head, equal budget in all."""
+    half, twice = max(budget // 2, 1), 2 * budget
+    rivals = [f"{name}, {budget}" for name in ("head 1", "head 2", "routed")]
+    union = f"merged, {budget} + {budget}"
+    for title, names in (
+            ("equal per head", [*rivals, union]),
+            (f"{budget} in all", [*rivals, f"merged, {half} + {half}", f"trie-merged, {budget}"]),
+            (f"{twice} in all", [f"head 1, {twice}", f"head 2, {twice}", union,
+                                 f"trie-merged, {twice}"])):
+        values = {name: (summarize(results[name])["tau"], speedup(results[name], results["plain"]))
+                  for name in names}
+        longest, fastest = (max(values, key=lambda n, i=i: values[n][i]) for i in (0, 1))
+        print(f"{title}: most tokens a forward {longest} ({values[longest][0]:.2f}), "
+              f"fastest {fastest} ({values[fastest][1]:.2f}x)")
 
 
 def draw_example(out):
@@ -108,7 +111,7 @@ def main(argv=None):
     collect(speculate(target, MergedDrafter(pair), prompt, samplers[-1], Dice(args.seed),
                       accept_paths), args.max_new_tokens,
             on_tokens=lambda tokens: print_text(dataset.tokenizer.decode(tokens)))
-    curve = cost_curve(target, rows=sorted({1, 1 + args.budget, 1 + 2 * args.budget}))
+    curve = cost_curve(target, rows=sorted({1, 4, 16, 1 + args.budget, 1 + 2 * args.budget}))
     print(f"\n\n{args.size} target in {precision_of(target)} on {device_name(device)}; one "
           "forward of N rows, ms: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()))
     prompts = held_out_prompts(dataset, args.prompts)
@@ -120,7 +123,9 @@ def main(argv=None):
         if sampler.temperature == 0:
             print_differences(results, "plain", prompts, target)
         print()
-        cost_table(results, curve)
+        print_bottlenecks(results, "plain", curve)
+        print()
+        conclude(results, args.budget)
     print(f"\nfigures: {args.out}")
 
 
