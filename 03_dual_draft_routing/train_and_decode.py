@@ -8,17 +8,8 @@ import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__f
 import statistics
 
 from draft_heads import default_configs, get_heads, heads_for_decoding
-from replay import (
-    ORACLE,
-    PAPER,
-    calibration,
-    complementarity,
-    propose_everywhere,
-    replay,
-    routers,
-    tau,
-    texts_of,
-)
+from replay import PAPER, texts_of
+from router_report import draw_calibration, draw_choices, explain, replay_table
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, coin_flip
 from nanogpt import cli, plots
@@ -26,13 +17,7 @@ from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.generate import collect, plain_decode
 from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import (
-    print_bottlenecks,
-    print_differences,
-    print_table,
-    print_text,
-    results_table,
-)
+from nanogpt.report import print_bottlenecks, print_differences, print_text, results_table
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.timing import compare, cost_curve
 from nanogpt.train import get_gpt
@@ -53,71 +38,6 @@ def decoders(target, heads, sampler, budget):
         "coin flip": decoder(lambda pair, dice: RoutedDrafter(pair, coin_flip(dice))),
         "routed": decoder(lambda pair, dice: RoutedDrafter(pair)),
     }
-
-
-def replay_table(target, heads, texts, first, budget, seed):
-    """Every router on the same known texts -> {name: list of lists of Proposal}, all Proposals."""
-    pair = [HeadDrafter(head, budget=budget) for head in heads]
-    known = [propose_everywhere(target, pair, text, first) for text in texts]
-    runs = {name: [replay(proposals, choose) for proposals in known]
-            for name, choose in routers(seed).items()}
-    print_table([f"router, on {len(texts)} known texts", "steps", "tau"], [
-        [name, sum(map(len, run)), f"{tau(run):.2f}"] for name, run in runs.items()])
-    return runs, [step for proposals in known for step in proposals.values()]
-
-
-def explain(runs, proposals):
-    """The router's account in three sentences: what it brought, how often it was right, and how
-    far the heads' confidence can be believed."""
-    single, routed, best = (max(tau(runs[f"head {h} alone"]) for h in (1, 2)), tau(runs[PAPER]),
-                            tau(runs[ORACLE]))
-    print(f"routing brings {routed / single - 1:+.1%} over the better single head; a perfect "
-          f"router would bring {best / single - 1:+.1%}")
-    shares = complementarity(proposals)
-    print(f"at every token: head 1 longer in {shares['head 1 longer']:.0%}, head 2 longer in "
-          f"{shares['head 2 longer']:.0%}; where they differ, mu picks the longer one in "
-          f"{shares['router right']:.0%}")
-    for head in (0, 1):
-        expected, accepted, correlation = calibration(proposals, head)
-        print(f"head {head + 1} expects {expected:.2f} accepted drafts and gets {accepted:.2f}; "
-              f"correlation {correlation:.2f}")
-
-
-def draw_calibration(proposals, ax=None):
-    """N mu, the accepted length that a head expects, against the length accepted."""
-    ax = ax or plots.new_axes(5.6, 4)
-    for head, color in ((0, plots.BLUE), (1, plots.ORANGE)):
-        points = sorted((step.means[head] * step.nodes[head], step.lengths[head])
-                        for step in proposals)
-        size = max(len(points) // 8, 1)
-        bins = [points[i:i + size] for i in range(0, len(points) - size + 1, size)]
-        ax.plot([statistics.mean(s for s, _ in b) for b in bins],
-                [statistics.mean(n for _, n in b) for b in bins],
-                color=color, marker="o", label=f"head {head + 1}, eighths of the proposals")
-    top = max(ax.get_xlim()[1], ax.get_ylim()[1])
-    ax.plot([0, top], [0, top], color=plots.GREY, linestyle="--", linewidth=1, zorder=1)
-    ax.legend(frameon=False, fontsize=9)
-    return plots.plain_frame(ax, None, "expected: N times the mean confidence",
-                             "accepted draft tokens")
-
-
-def draw_choices(steps, text_of_token, text, ax=None):
-    """Both confidences over the text; below, who was chosen and who would have been right."""
-    ax = ax or plots.new_axes(11, 3.4)
-    places = range(len(steps))
-    for head, color in ((0, plots.BLUE), (1, plots.ORANGE)):
-        ax.plot(places, [s.means[head] for s in steps], color=color, marker="o", markersize=4,
-                label=f"mean confidence of head {head + 1}")
-        ax.scatter([i for i in places if steps[i].chosen == head], [-0.06] * sum(
-            s.chosen == head for s in steps), color=color, marker="s", s=26)
-        better = [i for i in places if steps[i].lengths[head] > steps[i].lengths[1 - head]]
-        ax.scatter(better, [-0.14] * len(better), color=color, marker="^", s=30)
-    ax.set_xticks(places, [plots.visible(text_of_token(text[s.position])) for s in steps],
-                  fontsize=8, family="DejaVu Sans Mono", parse_math=False)
-    ax.legend(frameon=False, fontsize=9)
-    return plots.plain_frame(
-        ax, "squares: the head that was chosen; triangles: the head that would have been longer",
-        "root token of each step", "mean confidence")
 
 
 def main(argv=None):

@@ -9,7 +9,7 @@ the law of speculative decoding and the law of plain decoding can be compared nu
     -> (0, .375), (1, .375), (1, .125), (2, .125), one for each sequence of flips
 
 Two scales: `outcomes` on one function, `loop_law` on a whole decoding loop with a ToyTarget and
-a ToyDraft in place of the networks.
+a ToyDraft or ToyHead in place of the networks.
 """
 
 import torch
@@ -199,6 +199,28 @@ class ToyDraft:
         paths = [path + (token,) for path, token in zip(start, tokens, strict=True)]
         self.paths = self.paths + paths
         return torch.stack([self.model.logits(tuple(self.text) + path) for path in paths])
+
+
+class ToyHead:
+    """A ToyModel as one of chapter 03's draft heads: its state is the text itself.
+
+    It learns the text from the hidden rows of a ToyTarget, which are the tokens that were read.
+    """
+
+    def __init__(self, seed, vocab=3, scale=1.0):
+        self.model = ToyModel(seed, vocab, scale)
+        self.reset()
+
+    def reset(self):
+        self.state = torch.zeros(1, 0, dtype=torch.long)
+
+    def observe(self, tokens, hidden, rows):
+        self.state = torch.cat([self.state, hidden[0][:, rows, 0]], 1)
+
+    def read(self, states, tokens):
+        states = torch.cat([states, torch.tensor(tokens)[:, None]], 1)
+        logits = torch.stack([self.model.logits(row.tolist()) for row in states])
+        return torch.log_softmax(logits, -1), states
 
 
 def loop_law(make_steps, model, sampler, prompt, rounds, length):

@@ -27,31 +27,12 @@ from dual_draft_routing import (
     route,
 )
 from exact import ToyModel, ToyTarget, loop_law, target_law, total_variation
+from nanogpt.enumeration import ToyHead
 from nanogpt.generate import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import speculate
 
 PROMPT = [0, 1]
-
-
-class ToyHead:
-    """A ToyModel as a draft head: its state is the text, taken from the target's hidden rows."""
-
-    def __init__(self, seed, vocab=3, scale=1.0):
-        self.model = ToyModel(seed, vocab, scale)
-        self.reset()
-
-    def reset(self):
-        self.state = torch.zeros(1, 0, dtype=torch.long)
-
-    def observe(self, tokens, hidden, rows):
-        # ToyTarget's hidden state of a row is the token that it read.
-        self.state = torch.cat([self.state, hidden[0][:, rows, 0]], 1)
-
-    def read(self, states, tokens):
-        states = torch.cat([states, torch.tensor(tokens)[:, None]], 1)
-        logits = torch.stack([self.model.logits(row.tolist()) for row in states])
-        return torch.log_softmax(logits, -1), states
 
 
 def started(head, text):
