@@ -27,13 +27,13 @@ class FixedTarget:
 
 
 def test_perplexity_is_that_of_the_emitted_tokens_alone():
-    """After the prompt (0, 2): token 2 has 1/2, then 1 has 1/4, then 0 has 1/2: 16 ^ (1/3)."""
-    texts = [Generation([2, 1, 0], [], 1.0)]
+    """After the prompt (0, 2): token 2 has 1/2, then 0 has 1/4, then 0 has 1/2: 16 ^ (1/3)."""
+    texts = [Generation([2, 0, 0], [], 1.0)]
     assert perplexity(FixedTarget(), [[0, 2]], texts, Sampler(1)) == pytest.approx(16 ** (1 / 3))
     # At temperature 1/2 the laws are (4, 1, 1) / 6 and (1, 1, 4) / 6: 2/3, 1/6, 2/3.
     cold = perplexity(FixedTarget(), [[0, 2]], texts, Sampler(0.5))
     assert cold == pytest.approx((3 / 2 * 6 * 3 / 2) ** (1 / 3))
-    long = [Generation([2, 1, 0, 0, 0, 0, 0], [], 1.0)]  # only what the window holds is scored
+    long = [Generation([2, 0, 0, 0, 0, 0, 0], [], 1.0)]  # only what the window holds is scored
     assert perplexity(FixedTarget(), [[0, 2]], long, Sampler(1)) == pytest.approx(32 ** (1 / 4))
 
 
