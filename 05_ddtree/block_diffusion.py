@@ -66,8 +66,9 @@ class BlockLayer(nn.Module):
         B, T, C = context.shape
         rows = torch.cat([context, norm(x)], 1)  # (B, T + R, C)
         qkv = self.qkv(rows).view(B, -1, 3, self.n_head, C // self.n_head)
-        qk, v = rotate(qkv[:, :, :2], cos, sin), qkv[:, :, 2]
-        q, k, v = (t.transpose(1, 2) for t in (qk[:, T:, 0], qk[:, :, 1], v))  # (B, nh, ., hd)
+        qk, v = qkv.split([2, 1], 2)
+        q, k = rotate(qk, cos, sin).unbind(2)
+        q, k, v = (t.transpose(1, 2) for t in (q[:, T:], k, v[:, :, 0]))  # (B, nh, ., hd)
         if cache is not None:
             k, v = cache.write(layer, k, v)  # (B, nh, past + T + R, hd)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)  # (B, nh, R, hd)

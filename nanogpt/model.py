@@ -79,6 +79,7 @@ def rotate(x, cos, sin):
 
     x (..., head_dim); cos, sin broadcast to it, the first half of sin negated.
     """
+    x = x.to(cos.dtype)  # a product of two dtypes is slow
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
@@ -95,8 +96,9 @@ class Attention(nn.Module):
         """x (B, N, C); bias (N, past + N) or None is added to the scores: 0 or -inf."""
         B, N, C = x.shape
         qkv = self.qkv(x).view(B, N, 3, self.n_head, C // self.n_head)
-        qk, v = rotate(qkv[:, :, :2], cos, sin), qkv[:, :, 2]
-        q, k, v = (t.transpose(1, 2) for t in (qk[:, :, 0], qk[:, :, 1], v))  # (B, nh, N, hd)
+        qk, v = qkv.split([2, 1], 2)
+        q, k = rotate(qk, cos, sin).unbind(2)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v[:, :, 0]))  # (B, nh, N, hd)
         if cache is not None:
             k, v = cache.write(layer, k, v)  # (B, nh, past + N, hd)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, nh, N, hd)
