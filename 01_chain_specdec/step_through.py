@@ -8,7 +8,7 @@ import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__f
 import torch
 
 from chain_specdec import GPTDraft, residual, speculate_chain
-from nanogpt import stepper
+from nanogpt import cli, stepper
 from nanogpt.precision import for_decoding, precision_of
 from nanogpt.recording import VisibleDice, instructive, watch
 from nanogpt.sampling import Sampler
@@ -43,4 +43,4 @@ def record(args, dataset, device, prompt):
 
 
 if __name__ == "__main__":
-    stepper.run_chapter("01")
+    cli.run(lambda: stepper.main("01", record))

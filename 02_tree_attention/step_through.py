@@ -6,7 +6,7 @@
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
 from chain_specdec import residual
-from nanogpt import stepper
+from nanogpt import cli, stepper
 from nanogpt.precision import for_decoding, precision_of
 from nanogpt.recording import VisibleDice, instructive, watch
 from nanogpt.sampling import Sampler
@@ -41,4 +41,4 @@ def record(args, dataset, device, prompt):
 
 
 if __name__ == "__main__":
-    stepper.run_chapter("02")
+    cli.run(lambda: stepper.main("02", record))

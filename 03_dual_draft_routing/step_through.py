@@ -10,7 +10,7 @@ import math
 from draft_heads import get_heads, heads_for_decoding
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
-from nanogpt import stepper
+from nanogpt import cli, stepper
 from nanogpt.precision import for_decoding, precision_of
 from nanogpt.recording import VisibleDice, guesses_of, instructive, remember, watch
 from nanogpt.sampling import Sampler
@@ -34,12 +34,13 @@ def record(args, dataset, device, prompt):
     chosen, trees = step.extra
     (_, scores), (other, other_scores) = trees[chosen], trees[1 - chosen]
     n = len(scores)  # the tree that was not verified is drawn behind the one that was
+    step.guesses = guesses_of(step.tokens, step.parents, scores, dataset.vocab_size)
     step.tokens += other.tokens.tolist()[1:]
     step.parents += [p and p + n - 1 for p in other.parents.tolist()[1:]]
     scores = scores + other_scores[1:]
-    step.guesses = guesses_of(step.tokens, step.parents, scores, dataset.vocab_size)
     groups = [0] + [1 + (chosen if row < n else 1 - chosen) for row in range(1, len(step.tokens))]
-    story = Story(step, dataset.tokenizer.decode, n, groups, ("head 1", "head 2"))
+    story = Story(step, dataset.tokenizer.decode, n, groups, ("head 1", "head 2"), scores,
+                  f"q, head {chosen + 1}")
     rolls = story.draft(lambda row: f"Head {groups[row]} gives this whole path c = "
                         f"{short(math.exp(scores[row]))}.")
     means = [mean_confidence(s) for _, s in trees]
@@ -56,4 +57,4 @@ def record(args, dataset, device, prompt):
 
 
 if __name__ == "__main__":
-    stepper.run_chapter("03")
+    cli.run(lambda: stepper.main("03", record))

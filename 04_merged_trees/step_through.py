@@ -9,7 +9,7 @@ from draft_heads import get_heads, heads_for_decoding
 
 from dual_draft_routing import HeadDrafter
 from merged_trees import MergedDrafter, accept_paths
-from nanogpt import stepper
+from nanogpt import cli, stepper
 from nanogpt.precision import for_decoding, precision_of
 from nanogpt.recording import VisibleDice, guesses_of, instructive, remember, watch
 from nanogpt.sampling import Sampler
@@ -43,7 +43,8 @@ def record(args, dataset, device, prompt):
     first, second = step.extra
     step.guesses = guesses_of(step.tokens, step.parents, first + second[1:], dataset.vocab_size)
     groups = [0] + [1 + (row >= len(first)) for row in range(1, len(step.tokens))]
-    story = Story(step, decode, groups=groups, names=("head 1", "head 2"))
+    story = Story(step, decode, groups=groups, names=("head 1", "head 2"),
+                  scores=first + second[1:], guess_name="q, surer head")
     rolls = story.draft(lambda row: f"Drafted by head {groups[row]}.")
     story.verify("Between the two heads' blocks the mask is empty.")
     story.walk(rolls)
@@ -53,4 +54,4 @@ def record(args, dataset, device, prompt):
 
 
 if __name__ == "__main__":
-    stepper.run_chapter("04")
+    cli.run(lambda: stepper.main("04", record))

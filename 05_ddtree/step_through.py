@@ -7,7 +7,7 @@ import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__f
 
 from block_diffusion import BlockConfig
 from ddtree import DDTreeDrafter, node_masses
-from nanogpt import stepper
+from nanogpt import cli, stepper
 from nanogpt.precision import for_decoding, precision_of
 from nanogpt.recording import VisibleDice, instructive, read_tree, remember, watch
 from nanogpt.sampling import Sampler
@@ -51,4 +51,4 @@ def record(args, dataset, device, prompt):
 
 
 if __name__ == "__main__":
-    stepper.run_chapter("05")
+    cli.run(lambda: stepper.main("05", record))

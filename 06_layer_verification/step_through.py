@@ -9,7 +9,7 @@ from iid_trees import SHAPES, SampledTreeDrafter
 from single_step_rules import KSEQ
 
 from layer_verification import LayerVerification
-from nanogpt import stepper
+from nanogpt import cli, stepper
 from nanogpt.precision import for_decoding, precision_of
 from nanogpt.recording import VisibleDice, instructive, remember, watch
 from nanogpt.sampling import Sampler
@@ -40,4 +40,4 @@ def record(args, dataset, device, prompt):
 
 
 if __name__ == "__main__":
-    stepper.run_chapter("06")
+    cli.run(lambda: stepper.main("06", record))

@@ -1,18 +1,17 @@
-"""A page to step through one real verification step of a chapter, key by key.
+"""A page to step through one real verification step of a chapter, key by key, and a GIF of it.
 
-    python -m nanogpt.stepper --chapter 05      # without --chapter: all six
+    python 05_ddtree/step_through.py      # -> 05_ddtree/figures/step.html and step.gif
 
-Writes one self-contained HTML file a chapter: no server and no network, open it from the disk.
-What happens on the page is a trace (see trace.py), recorded from the chapter's own decoder by the
-`step_through.py` in its folder; stepper.html is the page without it.
+The page is one self-contained HTML file: no server and no network, open it from the disk. What
+happens on it is a trace (see trace.py), recorded from the chapter's own decoder by `record` in the
+chapter's step_through.py; stepper.html is the page without it, animate.py draws the GIF.
 """
 
 import json
-import runpy
-import sys
 from pathlib import Path
 
 from nanogpt import cli
+from nanogpt.animate import save_gif
 from nanogpt.data import held_out_prompts
 from nanogpt.precision import PRECISIONS
 from nanogpt.train import SIZES
@@ -38,52 +37,31 @@ def page(trace):
     return before + data + after
 
 
-def trace_flags(description, out):
-    """The flags that stepper and animate share -> parser. out: the default folder."""
-    p = cli.parser(description)
-    p.add_argument("--chapter", choices=list(chapters()), help="default: all")
+def main(number, record, argv=None):
+    """What a chapter's step_through.py does: its page and its GIF.
+
+    number: of the chapter, '01' to '06'; record(args, dataset, device, prompt) -> the trace.
+    Raises ValueError for a bad value.
+    """
+    p = cli.parser(f"Chapter {number}: make a page and a GIF of a real verification step.")
     p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
     p.add_argument("--precision", default="auto", choices=PRECISIONS, help="of decoding")
     p.add_argument("--prompt", help="text to continue (default: a held-out one)")
     p.add_argument("--steps", type=int, default=150, help="decoded; one of them is chosen")
-    p.add_argument("--out", type=Path, default=out, help="folder for the result")
+    p.add_argument("--out", type=Path, default=chapters()[number] / "figures",
+                   help="folder for step.html and step.gif")
     p.set_defaults(max_new_tokens=1, prompts=1)  # the flags of check_decoding that have no use here
-    return p
-
-
-def record(args):
-    """Yield (number, folder, trace) for the chapters asked for, recorded one after the other.
-
-    Raises ValueError for a bad value.
-    """
+    args = p.parse_args(argv)
     if args.steps < 1:
         raise ValueError(f"steps is {args.steps}; it must be at least 1")
     dataset, device = cli.setup(args)
     if args.prompt is None:
         args.prompt = dataset.tokenizer.decode(held_out_prompts(dataset, 1)[0])
-    prompt = cli.check_decoding(args, dataset)
-    for number, folder in chapters().items():
-        if args.chapter in (None, number):
-            chapter = runpy.run_path(str(folder / "step_through.py"))
-            yield number, folder, chapter["record"](args, dataset, device, prompt)
-
-
-def main(argv=None):
-    p = trace_flags("Write a page to step through a real verification step.", ROOT / "figures")
-    args = p.parse_args(argv)
-    for number, _, trace in record(args):
-        path = args.out / f"step-through-{number}.html"
-        try:
-            path.write_text(page(trace), encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ValueError(f"page {path} cannot be written: {error.strerror}") from None
-        print(f"{path}  ({len(trace['frames'])} frames; open it in a browser)")
-
-
-def run_chapter(number):
-    """What a chapter's step_through.py does as a script: its page alone."""
-    cli.run(lambda: main(["--chapter", number, *sys.argv[1:]]))
-
-
-if __name__ == "__main__":
-    cli.run(main)
+    trace = record(args, dataset, device, cli.check_decoding(args, dataset))
+    path = args.out / "step.html"
+    try:
+        path.write_text(page(trace), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ValueError(f"page {path} cannot be written: {error.strerror}") from None
+    print(f"{path}  ({len(trace['frames'])} frames; open it in a browser)")
+    print(save_gif(trace, args.out / "step.gif"))

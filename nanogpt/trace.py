@@ -8,6 +8,7 @@ Nothing in a picture is computed a second time where the decoder has the number:
 the rows that it judged with, and each u is the number that decided. `json.dumps(trace)` works.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -26,7 +27,8 @@ class Story:
 
     decode: tokens -> text. verified: how many rows the target read, if later rows are drafts that
     were never verified (chapter 03). groups: for each row who drafted it, 0 if there is but one;
-    names: of group 1 and group 2.
+    names: of group 1 and group 2; scores: with groups, their cumulative log-probabilities, a row.
+    guess_name: what the drafter's law is called where it stands beside the target's.
     """
 
     step: Recorded
@@ -34,6 +36,8 @@ class Story:
     verified: int | None = None
     groups: list | None = None
     names: tuple = ()
+    scores: list | None = None
+    guess_name: str = "q, drafter"
     frames: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -53,23 +57,23 @@ class Story:
         self.frames.append({"verb": verb, "text": text, "focus": list(focus), "bars": bars,
                             "line": line, **self.state})
 
-    def bars(self, title, target=None, guess=None, marked=(), count=7, law="p, target"):
+    def bars(self, title, target=None, guess=None, marked=(), count=7, law="p, target", name=None):
         """The most probable tokens of one or two laws (V,), the marked ones always among them.
 
-        A token that no law knows (nan) has no bar. law: what the first one is called.
+        A token that no law knows (nan) has no bar. law, name: what they are called.
         """
         laws = [torch.nan_to_num(law.double()) for law in (target, guess) if law is not None]
         ranked = torch.stack(laws).amax(0).argsort(descending=True, stable=True).tolist()
         kept = [t for i, t in enumerate(ranked) if i < count - len(marked) or t in marked]
         kept = sorted(kept[:count], key=lambda t: -float(laws[0][t]))
-        return {"title": title, "law": law, "rows": [
+        return {"title": title, "law": law, "guess": name or self.guess_name, "rows": [
             {"text": self.text(t), "target": number(target, t), "draft": number(guess, t),
              "marked": t in marked} for t in kept if t in marked
             or any(number(one, t) is not None for one in (target, guess))]}
 
     def plain_bars(self, title, pairs, marked=None):
         """Bars of numbers that are no law: pairs of (text, number); marked: the place of one."""
-        return {"title": title, "law": "", "rows": [
+        return {"title": title, "law": "", "guess": "", "rows": [
             {"text": text, "target": round(value, 6), "draft": None, "marked": i == marked}
             for i, (text, value) in enumerate(pairs)]}
 
@@ -94,7 +98,7 @@ class Story:
                    "yet. Drafts grow below it.", [0])
         for row in range(1, len(step.tokens)):
             parent, token = step.parents[row], step.tokens[row]
-            guess, line = step.guesses[parent], None
+            guess, line = self.guess_before(row), None
             text = f"Row {row}, {self.name(row)} after {self.name(parent)}."
             if sampled:
                 roll = step.rolls[row - 1]
@@ -103,9 +107,21 @@ class Story:
             if say:
                 text += " " + say(row)
             law = None if guess.isnan().all() else self.bars(
-                f"after {self.name(parent)}", guess=guess, marked=[token])
+                f"after {self.name(parent)}", guess=guess, marked=[token],
+                name=f"q, {self.names[self.groups[row] - 1]}" if self.scores else None)
             self.frame("draft", text, [row], law, line, shown=row + 1)
         return step.rolls[len(step.tokens) - 1:] if sampled else step.rolls
+
+    def guess_before(self, row):
+        """The law of the drafter that proposed this row, at its parent, as far as it is known."""
+        step, parent = self.step, self.step.parents[row]
+        if not self.scores:
+            return step.guesses[parent]
+        law = torch.full_like(step.target_probs[0], torch.nan)
+        for other in step.below(parent):
+            if self.groups[other] == self.groups[row]:
+                law[step.tokens[other]] = math.exp(self.scores[other] - self.scores[parent])
+        return law
 
     def verify(self, more=""):
         """The one forward of the target."""
@@ -229,11 +245,12 @@ class Story:
     def commit(self):
         """The last frame: what the cache keeps."""
         step = self.step
-        rows = ", ".join(map(str, step.kept))
+        rows, others = ", ".join(map(str, step.kept)), self.verified - len(step.kept)
         words = " ".join(f"'{self.text(t)}'" for t in step.emitted)
-        self.frame("commit", f"The cache keeps row{'s' * (len(step.kept) > 1)} {rows} and forgets "
-                   f"the other {self.verified - len(step.kept)}. One forward brought "
-                   f"{len(step.emitted)} tokens: {words}. The last one is the next root.",
+        forgets = f" and forgets the other {others if others > 1 else 'one'}" if others else ""
+        self.frame("commit", f"The cache keeps row{'s' * (len(step.kept) > 1)} {rows}{forgets}. "
+                   f"One forward brought {len(step.emitted)} token{'s' * (len(step.emitted) > 1)}: "
+                   f"{words}. The last one is the next root.",
                    step.kept, kept=step.kept, accepted=step.kept,
                    rejected=[r for r in range(self.verified) if r not in step.kept])
 
@@ -270,10 +287,10 @@ def number(law, token):
 
 
 def short(p):
-    """.347 -> '.35'; more digits where two would say 0 or 1: .0004 -> '.0004', .998 -> '.998'."""
+    """.347 -> '.35'; more digits below .1 and near 1: .0496 -> '.050', .0004, .998 -> '.998'."""
     for places in (2, 3, 4, 5):
         text = f"{p:.{places}f}"
-        if p in (0, 1) or 0 < float(text) < 1:
+        if p in (0, 1) or 0 < float(text) < 1 and (p >= 0.1 or places > 2):
             break
     return f"{p:g}" if p in (0, 1) else text.lstrip("0")
 
