@@ -138,6 +138,12 @@ def test_notebooks_show_the_code_as_it_stands(path):
             assert shown in code, f"no longer the code: {shown.splitlines()[0]}"
 
 
+def test_links_lead_somewhere():
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("*/*.md"))]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists(), f"{path}: {link}"
+
+
 # ---------------------------------------------------------------- the commands that we print
 
 
