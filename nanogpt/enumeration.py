@@ -218,7 +218,7 @@ class ToyHead:
         self.state = torch.cat([self.state, hidden[0][:, rows, 0]], 1)
 
     def read(self, states, tokens):
-        """states (n, T): the texts so far; n tokens -> log-probabilities (n, V), states (n, T + 1)."""
+        """states (n, T), the texts so far; n tokens -> log-probabilities (n, V), longer states."""
         states = torch.cat([states, torch.tensor(tokens)[:, None]], 1)
         logits = torch.stack([self.model.logits(row.tolist()) for row in states])
         return torch.log_softmax(logits, -1), states
