@@ -1,6 +1,7 @@
 """Bad input: one sentence that names it, exit status 2, and nothing is trained before."""
 
 import argparse
+import importlib
 import importlib.util
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nanogpt import cli, data, huggingface, stepper, timing, train
+from nanogpt import cli, data, timing, train
 from nanogpt.checkpoint import save_checkpoint
 from nanogpt.device import pick_device
 
@@ -98,10 +99,12 @@ def test_every_script_checks_the_prompt_first(nothing_is_trained, capsys, script
 
 # ---------------------------------------------------------------- every flag of every script
 
-MODULES = {m.__name__: m.main for m in (huggingface, stepper, timing, train)}
+MODULES = {f"nanogpt.{p.stem}": importlib.import_module(f"nanogpt.{p.stem}").main
+           for p in sorted((ROOT / "nanogpt").glob("*.py"))
+           if '__name__ == "__main__"' in p.read_text(encoding="utf-8")}
 PROGRAMS = [p.relative_to(ROOT).as_posix() for p in sorted(ROOT.glob("0?_*/*.py"))
             if "__main__" in p.read_text(encoding="utf-8")]
-BAD = {int: ["-1", "many"], float: ["-1", "nan", "much"], Path: [__file__]}
+BAD = {int: ["-1", "many"], float: ["-1", "nan", "much"], Path: [f"{__file__}/below"]}
 BAD_TEXTS = {"--corpus": ["none.txt", str(ROOT)], "--device": ["abacus"], "--stop": [""],
              "--prompt": ["", "\u00e9"]}
 
