@@ -202,7 +202,7 @@ def draw_dice(figure, line):
         ax.add_patch(plt.Rectangle((left, 0), segment["p"], 1, edgecolor="white",
                                    facecolor=color if segment["hit"] else tint(color, 0.35)))
         if segment["hit"]:
-            said = f"u = {u:.3f} \u2192 {segment['text']}"
+            said = f"u = {min(u, 0.999):.3f} \u2192 {segment['text']}"
         elif segment["p"] > 0.012 * len(segment["text"]):
             ax.text(left + segment["p"] / 2, 0.48, segment["text"], fontsize=10, color=INK,
                     **MIDDLE, **MONO)
@@ -278,7 +278,8 @@ def shared_palette(pictures):
     wide = Image.fromarray(np.concatenate([np.asarray(picture) for picture in pictures]))
     mixed = wide.quantize(COLORS - len(EXACT), Image.Quantize.MEDIANCUT).getpalette()
     exact = [round(255 * part) for color in EXACT for part in to_rgb(color)]
-    return np.array(exact + mixed[:3 * COLORS - len(exact)]).reshape(COLORS, 3)
+    found = (exact + mixed)[:3 * COLORS]  # few pictures may have few colours: fill up with black
+    return np.array(found + [0] * (3 * COLORS - len(found))).reshape(COLORS, 3)
 
 
 def nearest(picture, palette):
