@@ -153,6 +153,18 @@ def test_a_slip_in_any_flag_is_one_sentence(nothing_is_trained, capsys, monkeypa
         assert re.fullmatch(r"error: [^\n]+\n", error), (flag, value, error)
 
 
+@pytest.mark.parametrize("program", [*PROGRAMS, *MODULES, "tests/grade.py",
+                                     "tests/make_exercises.py", "tests/run_notebooks.py"])
+def test_help_tells_every_flag(capsys, monkeypatch, program):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", [])
+    with pytest.raises(SystemExit) as stopped:
+        start(program, "--help")
+    said = capsys.readouterr()
+    assert stopped.value.code == 0 and not said.err and "usage:" in said.out
+    assert "(default: None)" not in said.out and "==SUPPRESS==" not in said.out
+
+
 def test_ctrl_c_in_the_middle_of_training(tmp_path):
     """One sentence, status 130, and the next run goes on where it stopped."""
     if os.name == "nt":
