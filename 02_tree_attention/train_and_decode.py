@@ -14,7 +14,7 @@ import torch
 from cautionary_rule import BREAKS, bias_table, mean_bias
 from equal_budget import chain_and_best_tree, make_decoders, print_verdict
 from nanogpt import plots
-from nanogpt.cli import check_decoding, decoding_flags, parser, run, setup
+from nanogpt.cli import check_decoding, decoding_flags, parser, run, setup, temperatures_flag
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.generate import collect
@@ -124,7 +124,7 @@ def compare_shapes(target, models, prompts, args, curve):
 def main(argv=None):
     p = parser(__doc__.splitlines()[0])
     decoding_flags(p, Path(__file__).resolve().parent / "figures")
-    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    temperatures_flag(p)
     args = p.parse_args(argv)
     dataset, device = setup(args)
     prompt = check_decoding(args, dataset)

@@ -47,7 +47,7 @@ def main(argv=None):
     p.add_argument("--replayed", type=int, default=12, help="held-out texts behind the routers")
     p.add_argument("--generalists", action="store_true",
                    help="two heads that are on duty everywhere and differ only by chance")
-    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    cli.temperatures_flag(p)
     args = p.parse_args(argv)
     samplers = [Sampler(t) for t in args.temperatures]
     HeadDrafter(None, budget=args.budget)  # refuses a bad budget before anything is trained

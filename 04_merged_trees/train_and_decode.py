@@ -54,7 +54,7 @@ def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     p.add_argument("--budget", type=int, default=8, help="draft nodes of one head's tree")
-    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    cli.temperatures_flag(p)
     args = p.parse_args(argv)
     samplers = [Sampler(t) for t in args.temperatures]
     HeadDrafter(None, budget=args.budget)  # refuses a bad budget before anything is trained

@@ -184,8 +184,9 @@ def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     p.add_argument("--block-size", type=int, default=8, help="L, masked positions of a block")
-    p.add_argument("--budgets", type=int, nargs="+", default=[3, 7, 15, 31, 63])
-    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    p.add_argument("--budgets", type=int, nargs="+", default=[3, 7, 15, 31, 63],
+                   help="draft nodes of the DDTrees")
+    cli.temperatures_flag(p)
     p.add_argument("--own-texts", action="store_true",
                    help="train the drafter on the target's own greedy texts as well")
     p.add_argument("--quick", action="store_true",

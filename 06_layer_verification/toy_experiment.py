@@ -238,11 +238,12 @@ def parse(argv):
     p.add_argument("--branching", type=int, default=base.branching, help="branching budget b")
     p.add_argument("--similarity", type=float, default=base.similarity,
                    help="rho: the shared part of the logits, 0 (unrelated models) to 1 (equal)")
-    p.add_argument("--draft-temperature", type=float, default=base.draft_temperature)
-    p.add_argument("--target-temperature", type=float, default=base.target_temperature)
-    p.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    for model in ("draft", "target"):
+        p.add_argument(f"--{model}-temperature", type=float, help="of its distributions",
+                       default=getattr(base, f"{model}_temperature"))
+    p.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="of the trees")
     p.add_argument("--seeds", type=int, default=20, help="number of model pairs")
-    p.add_argument("--first-seed", type=int, default=1)
+    p.add_argument("--first-seed", type=int, default=1, help="of the first pair")
     p.add_argument("--trees", type=int, default=1000, help="trees drawn from each model pair")
     p.add_argument("--sweep-trees", type=int, default=200, help="the same in the sweeps")
     p.add_argument("--sweep", nargs="*", choices=SWEEPS, default=list(SWEEPS),

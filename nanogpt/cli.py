@@ -39,9 +39,9 @@ def parser(description):
     p = Parser(description)
     p.add_argument("--corpus", default="shakespeare",
                    help="'shakespeare' (shipped), 'tiny' (downloaded) or the path of a text file")
-    p.add_argument("--tokenizer", default="char", choices=TOKENIZERS)
+    p.add_argument("--tokenizer", default="char", choices=TOKENIZERS, help="what a token is")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--seed", type=int, default=1, help="of everything drawn")
     p.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
     p.add_argument("--retrain", action="store_true", help="train again, even if a checkpoint fits")
     return p
@@ -72,8 +72,15 @@ def decoding_flags(p, out):
 def sampler_flags(p, temperature=0.0):
     """Add --temperature, --top-k and --top-p."""
     p.add_argument("--temperature", type=float, default=temperature, help="0 is greedy")
-    p.add_argument("--top-k", type=int)
-    p.add_argument("--top-p", type=float, default=1.0)
+    p.add_argument("--top-k", type=int, help="draw from the k most probable tokens only")
+    p.add_argument("--top-p", type=float, default=1.0,
+                   help="draw from the fewest tokens with this probability in all")
+
+
+def temperatures_flag(p):
+    """Add --temperatures, of the scripts that print a table for each."""
+    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0],
+                   help="a table each; 0 is greedy")
 
 
 def make_sampler(args):

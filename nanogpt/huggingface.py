@@ -115,7 +115,7 @@ def main(argv=None):
     from nanogpt.train import SIZES, get_gpt
 
     p = parser("Export a trained GPT to a folder in Hugging Face format.")
-    p.add_argument("--size", choices=SIZES, default="baby")
+    p.add_argument("--size", choices=SIZES, default="baby", help="of the model")
     p.add_argument("--out", type=Path, required=True, help="folder to write")
     args = p.parse_args(argv)
     if args.tokenizer != "char":

@@ -109,7 +109,7 @@ def main(argv=None):
     from nanogpt.train import SIZES, get_gpt
 
     p = parser("Print c(N), the time of one target forward for N new rows.")
-    p.add_argument("--size", choices=SIZES, default="baby")
+    p.add_argument("--size", choices=SIZES, default="baby", help="of the model")
     p.add_argument("--cached", type=int, default=128, help="rows already in the cache")
     args = p.parse_args(argv)
     most = SIZES[args.size].block_size // 2

@@ -236,7 +236,7 @@ def main(argv=None):
     from nanogpt.cli import parser, setup
 
     args_parser = parser("Train a GPT on Shakespeare, or load it if that was done before.")
-    args_parser.add_argument("--size", choices=SIZES, default="small")
+    args_parser.add_argument("--size", choices=SIZES, default="small", help="of the model")
     args_parser.add_argument("--steps", type=int, help="default: the size's own recipe")
     args_parser.add_argument("--batch-size", type=int, help="sequences a step, over all processes")
     args_parser.add_argument("--compile", action="store_true", help="torch.compile the model")

@@ -144,6 +144,8 @@ def test_a_slip_in_any_flag_is_one_sentence(nothing_is_trained, capsys, monkeypa
 
         patch.setattr(argparse.ArgumentParser, "parse_args", give_parser)
         start(program)
+    silent = [a.option_strings for a in stopped.value.args[0]._actions if not a.help]
+    assert not silent, f"no help for {silent}"
     required = ["--out", "nowhere"] if program == "nanogpt.huggingface" else []
     for flag, value in bad_flags(stopped.value.args[0]):
         with pytest.raises(SystemExit) as code:
