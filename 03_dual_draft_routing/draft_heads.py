@@ -14,7 +14,7 @@ products, whatever the length of the text. The idea of drafting from the target'
 that of EAGLE (Li et al., 2024); the recurrent state instead of a transformer layer is that of the
 recurrent drafter (Cheng et al., 2024).
 
-Two heads that learn the same differ only by chance, and then nobody can tell which one is right.
+Two heads that learn the same differ only by chance, and their confidence hardly tells who is right.
 So the chapter's heads divide the work. One is on duty inside words, the other at their edges. Off
 duty a head learns little of what the target says, and to say that it does not know.
 """

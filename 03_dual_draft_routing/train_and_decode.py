@@ -84,8 +84,8 @@ def main(argv=None):
             f"{name} {statistics.mean(g.share('draft') for g in runs):.0%}"
             for name, runs in results.items() if name != "plain") + "\n")
         print_bottlenecks(results, "plain", curve)
-        # Replayed texts must fit into the window.
-        length = min(args.max_new_tokens, target.block_size - len(prompts[0]))
+        # Replayed texts must fit into the window, and hold a few steps.
+        length = min(max(args.max_new_tokens, 16), target.block_size - len(prompts[0]))
         texts = texts_of(target, many, sampler, length)
         print()
         runs, proposals = replay_table(target, fast, texts, len(prompts[0]), args.budget, args.seed)
