@@ -52,6 +52,11 @@ def test_lines_break_between_words_and_lose_nothing(width, broken):
     assert sum(rows, []) == tint.letters(TEXT, decode)
 
 
+def test_lines_break_at_the_last_blank():
+    rows = tint.lines(tint.letters(generation([2, 1, 2], [0, 0, 1]), decode), 5)  # a b aab
+    assert ["".join(letter for letter, _, _ in row) for row in rows] == ["a b ", "aab"]
+
+
 def test_a_box_a_forward_and_the_deeper_the_more():
     ax = tint.draw_tint(TEXT, decode, "tree")
     assert [round(box.get_width() + 0.1) for box in ax.patches] == [1, 2, 3, 1]
