@@ -91,11 +91,12 @@ def make_sampler(args):
 def check_decoding(args, dataset):
     """Refuse bad decoding flags before anything is trained -> the prompt's tokens.
 
-    Raises ValueError for an empty prompt, an unknown character, a count below 1, or a bad folder.
+    Raises ValueError for an empty prompt, an unknown character, too small a count, or a bad folder.
     """
-    for name in ("max_new_tokens", "prompts"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
+    # The first token belongs to the prefill: a rate takes a second one.
+    for name, least in (("max_new_tokens", 2), ("prompts", 1)):
+        if getattr(args, name) < least:
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be at least {least}")
     prompt = dataset.tokenizer.encode(args.prompt.replace("\\n", "\n"))
     if not prompt:
         raise ValueError("the prompt is empty; it must hold at least one token")

@@ -50,7 +50,7 @@ def nothing_is_trained(monkeypatch):
 SHARED = [
     (["--prompt", ""], "the prompt is empty"),
     (["--prompt", "\u00e9"], "character '\u00e9' at position 0 is not in the vocabulary"),
-    (["--max-new-tokens", "0"], "max_new_tokens is 0"),
+    (["--max-new-tokens", "1"], "max_new_tokens is 1; it must be at least 2"),
     (["--prompts", "0"], "prompts is 0"),
     (["--threads", "0"], "threads is 0"),
     (["--seed", "-1"], "seed is -1"),
