@@ -50,7 +50,7 @@ def main(number, record, argv=None):
     p.add_argument("--steps", type=int, default=150, help="decoded; one of them is chosen")
     p.add_argument("--out", type=Path, default=chapters()[number] / "figures",
                    help="folder for step.html and step.gif")
-    p.set_defaults(max_new_tokens=1, prompts=1)  # the flags of check_decoding that have no use here
+    p.set_defaults(max_new_tokens=2, prompts=1)  # the flags of check_decoding that have no use here
     args = p.parse_args(argv)
     if args.steps < 1:
         raise ValueError(f"steps is {args.steps}; it must be at least 1")
