@@ -86,3 +86,20 @@ def test_three_methods_write_one_text(temperature):
     assert len(tree.steps) < len(plain.steps) == 59
     for one in found.values():
         assert sum(len(step.tokens) for step in one.steps) == 59
+
+
+@pytest.mark.filterwarnings("ignore:Glyph .* missing")  # the alphabet's worst letter
+def test_the_script_counts_and_draws(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tinted_text, "get_gpt", lambda size, data, device, *_: small_gpt(
+        size, data, device))
+    monkeypatch.setattr(tinted_text, "get_drafter", lambda target, data, config, device, *_:
+                        small_drafter(target, data, config, device))
+    monkeypatch.setattr(tinted_text.cli, "setup", lambda args: (Stand, torch.device("cpu")))
+    tinted_text.main(["--prompt", "abc", "--max-new-tokens", "30", "--precision", "float32",
+                      "--out", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "plain: 29 forwards, 1.00 tokens each" in said
+    assert said.count("the first 30 of 30 tokens are plain decoding's") == 3
+    assert (tmp_path / "tinted.png").stat().st_size > 5000
+    with pytest.raises(ValueError, match="budget is 0"):
+        tinted_text.main(["--budget", "0"])
