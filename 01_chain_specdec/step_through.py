@@ -27,8 +27,8 @@ def read_chain(root, detail):
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step of speculate_chain, drafted by the small GPT."""
-    target = for_decoding(get_gpt(args.size, dataset, device), args.precision)
-    small = for_decoding(get_gpt("draft", dataset, device), args.precision)
+    target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
+    small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
     sampler, dice = Sampler(1.0), VisibleDice(args.seed)
     steps = watch(lambda target: speculate_chain(
         target, GPTDraft(small), prompt, 5, sampler, dice), target, prompt, dice, args.steps,

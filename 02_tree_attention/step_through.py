@@ -19,8 +19,8 @@ BRANCHING = (3, 2, 1)
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step of speculate, the tree drawn from the small GPT."""
-    target = for_decoding(get_gpt(args.size, dataset, device), args.precision)
-    small = for_decoding(get_gpt("draft", dataset, device), args.precision)
+    target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
+    small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
     sampler, dice = Sampler(1.0), VisibleDice(args.seed)
     steps = watch(lambda target: speculate(
         target, TreeDrafter(TreeGPT(small), BRANCHING, sampler, dice), prompt, sampler, dice,

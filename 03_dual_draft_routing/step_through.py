@@ -21,10 +21,10 @@ from tree_attention import speculate
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: both heads' trees, the more confident one verified."""
-    trained = get_gpt(args.size, dataset, device)
+    trained = get_gpt(args.size, dataset, device, args.retrain)
     target = for_decoding(trained, args.precision)
-    pair = [HeadDrafter(head, budget=6)
-            for head in heads_for_decoding(get_heads(trained, dataset, device), target)]
+    heads = get_heads(trained, dataset, device, args.retrain)
+    pair = [HeadDrafter(head, budget=6) for head in heads_for_decoding(heads, target)]
     proposals = [remember(drafter, "propose_scored") for drafter in pair]
     drafter, dice = RoutedDrafter(pair), VisibleDice(args.seed)
     steps = watch(lambda target: speculate(target, drafter, prompt, Sampler(1.0), dice), target,

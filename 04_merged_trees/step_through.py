@@ -29,10 +29,10 @@ def twins(step, n_first):
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: the union of both heads' trees, verified at once."""
-    trained, decode = get_gpt(args.size, dataset, device), dataset.tokenizer.decode
+    trained, decode = get_gpt(args.size, dataset, device, args.retrain), dataset.tokenizer.decode
     target, dice = for_decoding(trained, args.precision), VisibleDice(args.seed)
-    pair = [HeadDrafter(head, budget=6)
-            for head in heads_for_decoding(get_heads(trained, dataset, device), target)]
+    heads = get_heads(trained, dataset, device, args.retrain)
+    pair = [HeadDrafter(head, budget=6) for head in heads_for_decoding(heads, target)]
     proposals = [remember(drafter, "propose_scored") for drafter in pair]
     steps = watch(lambda target: speculate(
         target, MergedDrafter(pair), prompt, Sampler(1.0), dice, accept_paths), target, prompt,

@@ -21,8 +21,8 @@ BUDGET = 12
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: marginals, the heap's tree, the walk."""
-    trained, decode = get_gpt(args.size, dataset, device), dataset.tokenizer.decode
-    block = get_drafter(trained, dataset, BlockConfig.reading(trained), device)
+    trained, decode = get_gpt(args.size, dataset, device, args.retrain), dataset.tokenizer.decode
+    block = get_drafter(trained, dataset, BlockConfig.reading(trained), device, args.retrain)
     target, dice = for_decoding(trained, args.precision), VisibleDice(args.seed)
     drafter = DDTreeDrafter(drafter_for_decoding(block, target), BUDGET)
     marginals = remember(drafter, "marginals")

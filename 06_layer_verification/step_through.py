@@ -20,8 +20,8 @@ from tree_attention import TreeGPT, speculate
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: KSEQ under the layer lift on a complete tree."""
-    target = for_decoding(get_gpt(args.size, dataset, device), args.precision)
-    small = TreeGPT(for_decoding(get_gpt("draft", dataset, device), args.precision))
+    target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
+    small = TreeGPT(for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision))
     dice, rule, law = VisibleDice(args.seed), LayerVerification(KSEQ), Sampler(1.0, top_k=20)
     drafter = SampledTreeDrafter(small, SHAPES["complete"], 2, 3, law, dice)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")

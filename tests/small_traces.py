@@ -41,7 +41,7 @@ class Stand:
 class Flags:
     """As many flags as a step-through needs."""
 
-    size, precision, seed, steps = "baby", "float32", 1, 30
+    size, precision, seed, steps, retrain = "baby", "float32", 1, 30, False
 
 
 def random_weights(model, seed):
@@ -53,17 +53,17 @@ def random_weights(model, seed):
     return model.eval()
 
 
-def small_gpt(size, dataset, device):
+def small_gpt(size, dataset, device, retrain=False):
     config = GPTConfig(dataset.vocab_size, 48, 2, 2, 16)
     return random_weights(GPT(config), 1 if size == "baby" else 2)
 
 
-def small_heads(target, dataset, device):
+def small_heads(target, dataset, device, retrain=False):
     return [random_weights(DraftHead(copy.deepcopy(target), config), seed)
             for seed, config in enumerate(default_configs(2), 5)]
 
 
-def small_drafter(target, dataset, config, device):
+def small_drafter(target, dataset, config, device, retrain=False):
     drafter = BlockDrafter(target, config)
     keep = {name: value.clone() for name, value in target.state_dict().items()}
     random_weights(drafter, 4)
