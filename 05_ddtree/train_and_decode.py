@@ -1,7 +1,7 @@
 """Train a target and its block-diffusion drafter, decode with DDTree, print what it brings.
 
     python 05_ddtree/train_and_decode.py            # minutes; the second run takes seconds
-    python 05_ddtree/train_and_decode.py --quick    # a smaller table
+    python 05_ddtree/train_and_decode.py --quick    # a smaller target
 """
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
@@ -54,7 +54,7 @@ class Models:
 
 def load_models(args, dataset, device):
     """Train or load the target, the block-diffusion drafter and the rivals."""
-    recipe = replace(SIZES[args.size].recipe, steps=800) if args.quick else None
+    recipe = replace(SIZES[args.size].recipe, steps=600) if args.quick else None
     trained = get_gpt(args.size, dataset, device, args.retrain, recipe)
     block = get_drafter(trained, dataset, BlockConfig.reading(trained, args.block_size), device,
                         args.retrain, args.own_texts)

@@ -27,7 +27,9 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that says what is wrong in one sentence, without the usage before it."""
 
     def __init__(self, description):
-        super().__init__(description=description, formatter_class=HelpFormatter)
+        # No abbreviations: --temperature is not --temperatures.
+        super().__init__(description=description, formatter_class=HelpFormatter,
+                         allow_abbrev=False)
 
     def error(self, message):
         """Raises ValueError, which `run` prints."""
