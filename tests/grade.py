@@ -129,8 +129,8 @@ def print_class(folder, numbers):
 
 def main(argv=None):
     parser = Parser(__doc__.splitlines()[0])
-    parser.add_argument("chapter", nargs="?", type=lambda text: text.zfill(2),
-                        help="01, 02, ...; default: the progress of all")
+    parser.add_argument("chapter", nargs="?", help="01, 02, ...; default: the progress of all",
+                        type=lambda text: text.zfill(2) if text.isdigit() else text)
     parser.add_argument("--hint", metavar="NAME", help="print the hint for a blank")
     parser.add_argument("--class-folder", type=Path, metavar="FOLDER",
                         help="grade a class: FOLDER/NAME/01_chain_specdec/exercise.py, ...")
