@@ -129,16 +129,16 @@ def print_class(folder, numbers):
 
 def main(argv=None):
     parser = Parser(__doc__.splitlines()[0])
-    parser.add_argument("chapter", nargs="?", help="01, 02, ...; default: the progress of all",
-                        type=lambda text: text.zfill(2) if text.isdigit() else text)
+    parser.add_argument("chapter", nargs="?", help="01, 02, ...; default: the progress of all")
     parser.add_argument("--hint", metavar="NAME", help="print the hint for a blank")
     parser.add_argument("--class-folder", type=Path, metavar="FOLDER",
                         help="grade a class: FOLDER/NAME/01_chain_specdec/exercise.py, ...")
     args = parser.parse_args(argv)
     known = chapters()
-    if args.chapter is not None and args.chapter not in known:
+    chapter = args.chapter.zfill(2) if args.chapter else None
+    if chapter and chapter not in known:
         raise ValueError(f"chapter is '{args.chapter}'; it must be one of {', '.join(known)}")
-    chosen = [args.chapter] if args.chapter else list(known)
+    chosen = [chapter] if chapter else list(known)
     if args.hint is not None:
         hints = {b.name: b.hint for number in chosen for b in known[number][1]}
         if args.hint not in hints:
@@ -146,8 +146,8 @@ def main(argv=None):
         print(hints[args.hint])
     elif args.class_folder is not None:
         print_class(args.class_folder, chosen)
-    elif args.chapter:
-        raise SystemExit(0 if grade(args.chapter) else 1)
+    elif chapter:
+        raise SystemExit(0 if grade(chapter) else 1)
     else:
         print_progress(chosen)
 
