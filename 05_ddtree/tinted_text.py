@@ -13,6 +13,7 @@ from ddtree import BlockChainDrafter, DDTreeDrafter
 from nanogpt import cli, plots
 from nanogpt.generate import collect, plain_decode
 from nanogpt.precision import PRECISIONS, for_decoding
+from nanogpt.report import first_difference
 from nanogpt.sampling import Dice
 from nanogpt.tint import draw_tints
 from nanogpt.train import SIZES, get_gpt
@@ -54,8 +55,8 @@ def main(argv=None):
                         args.max_new_tokens, args.budget)
     plain = generations["plain"].tokens
     for name, generation in generations.items():
-        same = next((i for i, (a, b) in enumerate(zip(plain, generation.tokens, strict=True))
-                     if a != b), len(plain))
+        place = first_difference(generation.tokens, plain)
+        same = len(plain) if place is None else place
         print(f"{name}: {len(generation.steps)} forwards, {generation.tau:.2f} tokens each; "
               f"the first {same} of {len(plain)} tokens are plain decoding's")
     print(plots.save(draw_tints(generations, dataset.tokenizer.decode)[0], args.out / "tinted.png"))

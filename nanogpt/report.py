@@ -27,12 +27,13 @@ def print_text(text):
     sys.stdout.flush()
 
 
-def same_text(tokens, reference):
-    """'yes', or the position of the first token in which two texts differ."""
-    for i, (a, b) in enumerate(zip(tokens, reference, strict=False)):
-        if a != b:
-            return f"differs at {i}"
-    return "yes"
+def first_difference(tokens, reference):
+    """The position of the first token in which two texts differ; None if there is none.
+
+    Where one text is longer, its end is not looked at.
+    """
+    return next((i for i, (a, b) in enumerate(zip(tokens, reference, strict=False)) if a != b),
+                None)
 
 
 def distinct_share(tokens, n=6):
@@ -56,13 +57,12 @@ def print_differences(results, baseline, prompts, target):
     """
     for name, generations in results.items():
         for i, (ours, plain) in enumerate(zip(generations, results[baseline], strict=True)):
-            places = [k for k, (a, b) in enumerate(zip(ours.tokens, plain.tokens, strict=False))
-                      if a != b]
-            if not places:
+            place = first_difference(ours.tokens, plain.tokens)
+            if place is None:
                 continue
-            text = prompts[i] + plain.tokens[:places[0]]
+            text = prompts[i] + plain.tokens[:place]
             best = Context(target, text).prefill()[1].topk(2).values
-            print(f"{name}: prompt {i} differs at token {places[0]}, where the two best logits "
+            print(f"{name}: prompt {i} differs at token {place}, where the two best logits "
                   f"are {float(best[0] - best[1]):.4f} apart")
 
 
