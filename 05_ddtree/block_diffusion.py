@@ -34,7 +34,7 @@ class BlockConfig:
     length: int = 8
     n_layer: int = 1
     feature_layers: tuple = (2, 4, 6)
-    mlp: int = 2  # width of the MLP, in multiples of C
+    mlp: int = 1  # width of the MLP, in multiples of C
 
     @classmethod
     def reading(cls, target, length=8):

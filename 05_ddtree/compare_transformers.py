@@ -18,7 +18,7 @@ import torch
 
 from block_diffusion import BlockConfig
 from chain_specdec import GPTDraft, speculate_chain
-from ddtree import DDTreeDrafter
+from ddtree import DDTreeDrafter, draft_temperature
 from nanogpt import cli
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
@@ -124,7 +124,8 @@ def decoders(target, small, block, args):
         f"small GPT chain, K={k}": clocked(lambda p, seed: speculate_chain(
             ours, GPTDraft(our_small), p, k, greedy, Dice(seed))),
         f"DDTree, B={args.budget}": clocked(lambda p, seed: speculate(
-            ours, DDTreeDrafter(our_block, args.budget), p, greedy, Dice(seed))),
+            ours, DDTreeDrafter(our_block, args.budget, draft_temperature(0)), p, greedy,
+            Dice(seed))),
     }
 
 

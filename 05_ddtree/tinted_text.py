@@ -9,7 +9,7 @@ the same text, at any temperature; only the number of forwards differs.
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
 from block_diffusion import BlockConfig
-from ddtree import BlockChainDrafter, DDTreeDrafter
+from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
 from nanogpt import cli, plots
 from nanogpt.generate import collect, plain_decode
 from nanogpt.precision import PRECISIONS, for_decoding
@@ -28,7 +28,8 @@ def texts(target, block, prompt, sampler, seed, count, budget):
 
     return {"plain": collect(plain_decode(target, prompt, sampler, Dice(seed)), count),
             f"chain of {block.config.length}": generate(BlockChainDrafter(block)),
-            f"DDTree, B = {budget}": generate(DDTreeDrafter(block, budget))}
+            f"DDTree, B = {budget}": generate(DDTreeDrafter(
+                block, budget, draft_temperature(sampler.temperature)))}
 
 
 def main(argv=None):

@@ -6,6 +6,7 @@
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
+from copy import copy
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,6 +19,7 @@ from ddtree import (
     BlockTopTreeDrafter,
     DDTreeDrafter,
     best_first_tree,
+    draft_temperature,
 )
 from nanogpt import cli, plots
 from nanogpt.data import held_out_prompts
@@ -40,6 +42,7 @@ from train_drafter import drafter_for_decoding, get_drafter
 from tree_attention import TreeDrafter, speculate
 
 CHAIN, PLAIN = "block chain, argmax", "plain"
+TURN = 16  # tokens that a method decodes before the next one has its turn
 
 
 @dataclass
@@ -64,8 +67,17 @@ def load_models(args, dataset, device):
                   NGramDraft(dataset.train, dataset.vocab_size))
 
 
+def ddtree(models, budget, sampler):
+    """The chapter's drafter, for a target that decodes by `sampler`."""
+    return DDTreeDrafter(models.block, budget, draft_temperature(sampler.temperature))
+
+
 def decoders(models, sampler, budgets):
-    """{name: start(prompt, seed)} for every method of the table."""
+    """{name: start(prompt, seed)} for every method of the table.
+
+    They take turns, so no two share a drafter: the copies of the 6-gram have its counts in common
+    and nothing else.
+    """
     def tree(make):
         return lambda prompt, seed: speculate(
             models.target, make(seed), prompt, sampler, Dice(seed))
@@ -76,8 +88,9 @@ def decoders(models, sampler, budgets):
 
     methods = {PLAIN: lambda p, seed: plain_decode(models.target, p, sampler, Dice(seed))}
     methods["small GPT chain, K=4"] = chain(lambda: GPTDraft(models.small), 4)
-    methods["6-gram chain, K=4"] = chain(lambda: models.ngram, 4)
-    methods["6-gram top-W tree, 3x2x1"] = tree(lambda seed: TreeDrafter(models.ngram, (3, 2, 1)))
+    methods["6-gram chain, K=4"] = chain(lambda: copy(models.ngram), 4)
+    methods["6-gram top-W tree, 3x2x1"] = tree(
+        lambda seed: TreeDrafter(copy(models.ngram), (3, 2, 1)))
     methods[CHAIN] = tree(lambda seed: BlockChainDrafter(models.block))
     if sampler.temperature > 0:
         methods["block chain, sampled"] = tree(
@@ -86,7 +99,7 @@ def decoders(models, sampler, budgets):
         lambda seed: BlockTopTreeDrafter(models.block, (2, 2, 2)))
     for budget in budgets:
         methods[f"DDTree, B={budget}"] = tree(
-            lambda seed, budget=budget: DDTreeDrafter(models.block, budget))
+            lambda seed, budget=budget: ddtree(models, budget, sampler))
     return methods
 
 
@@ -153,7 +166,7 @@ def save_figures(args, all_results, models, dataset, prompt, budgets):
     lengths = {name: [n for g in first[name] for n in g.accepted]
                for name in (CHAIN, f"DDTree, B={best}")}
     plots.save(plots.draw_acceptance(lengths), args.out / "acceptance.png")
-    steps = collect(speculate(models.target, DDTreeDrafter(models.block, 15), prompt, Sampler(),
+    steps = collect(speculate(models.target, ddtree(models, 15, Sampler()), prompt, Sampler(),
                               Dice(args.seed)), 60).steps
     longest = max(steps[:-1], key=lambda step: len(step.tokens))
     tree, path, target_probs = longest.detail
@@ -203,7 +216,7 @@ def main(argv=None):
     models = load_models(args, dataset, device)
 
     print_text(f"\n{args.prompt}")
-    collect(speculate(models.target, DDTreeDrafter(models.block, 15), prompt, samplers[-1],
+    collect(speculate(models.target, ddtree(models, 15, samplers[-1]), prompt, samplers[-1],
                       Dice(args.seed)), args.max_new_tokens,
             on_tokens=lambda tokens: print_text(dataset.tokenizer.decode(tokens)))
 
@@ -217,7 +230,8 @@ def main(argv=None):
     print("c(N), ms: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items())
           + f"; one drafter pass {draft_ms:.2f}")
     for sampler in samplers:
-        results = compare(decoders(models, sampler, args.budgets), prompts, args.max_new_tokens)
+        results = compare(decoders(models, sampler, args.budgets), prompts, args.max_new_tokens,
+                          TURN)
         all_results[sampler.temperature] = results
         print(f"\ntemperature {sampler.temperature:g}")
         results_table(results, PLAIN, greedy=sampler.temperature == 0)

@@ -3,8 +3,9 @@
 Each step takes a few sequences, runs the target over them once for its features and its own
 distributions, sets many anchors per sequence, and predicts the L tokens after every anchor in a
 single pass: a block mask lets anchor a see the context rows before a and its own block, nothing
-else. The loss of position k has weight exp(-(k - 1) / gamma), as in DFlash (gamma = 4 for blocks
-of 8, 7 for 16): an early miss makes all later positions worthless.
+else. The loss of position k has weight exp(-(k - 1) / gamma), as in DFlash: an early miss makes all
+later positions worthless. They take gamma = 4 for blocks of 8 and 7 for 16; a walk that gets less
+far needs a smaller one.
 """
 
 from dataclasses import asdict
@@ -18,8 +19,9 @@ from nanogpt.precision import for_decoding, pack, precision_of
 from nanogpt.sampling import Sampler
 from nanogpt.train import Recipe, fit, step_generator
 
-RECIPE = Recipe(steps=600, batch_size=8, lr=3e-3, muon_lr=0.02)
-ANCHORS = 24  # blocks per sequence and step
+RECIPE = Recipe(steps=550, batch_size=2, lr=3e-3, muon_lr=0.02)
+ANCHORS = 48  # blocks per sequence and step: the target's forward is half of a step's cost
+GAMMA = 2.0  # positions over which a slot's weight in the loss falls to 1/e
 GREEDY_TEXTS = 256  # texts of the target's own ...
 PROMPT = 48  # ... after prompts of so many tokens
 
@@ -75,8 +77,7 @@ def drafter_loss(drafter, tokens, anchors, sampler):
     rows = positions[:, :, :-1].reshape(B, -1)  # (B, A*L)
     labels = labels.gather(1, rows[:, :, None].expand(-1, -1, labels.shape[-1]))
     loss = -(labels.view_as(guess) * torch.log_softmax(guess.float(), -1)).sum(-1)  # (B, A, L)
-    gamma = 4.0 if length <= 8 else 7.0
-    weight = torch.exp(-offsets[:-1] / gamma)
+    weight = torch.exp(-offsets[:-1] / GAMMA)
     return (loss * weight).sum() / (weight.sum() * B * A)
 
 

@@ -169,6 +169,20 @@ def collect(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
     on_tokens(tokens): called with each step's tokens, to stream the text.
     -> Generation. Raises ValueError if max_new_tokens < 1 or stop is empty.
     """
+    run = collecting(steps, max_new_tokens, stop, decode, on_tokens)
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            return end.value
+
+
+def collecting(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
+    """`collect` with a pause after every step, which counts nowhere in its seconds.
+
+    Yields the number of tokens so far, returns the Generation: so that several decoders can take
+    turns.
+    """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     if stop == "":
@@ -189,6 +203,9 @@ def collect(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
             kept.append(step)
         if finished or len(tokens) == max_new_tokens or (stop and stop in decode(tokens)):
             break
+        paused = time.perf_counter()
+        yield len(tokens)
+        start += time.perf_counter() - paused
     return Generation(tokens, kept, time.perf_counter() - start)
 
 

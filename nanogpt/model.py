@@ -79,7 +79,7 @@ def rotate(x, cos, sin):
 
     x (..., head_dim); cos, sin broadcast to it, the first half of sin negated.
     """
-    x = x.to(cos.dtype)  # a product of two dtypes is slow
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)  # a product of two dtypes is slow
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 

@@ -13,7 +13,7 @@ import time
 import torch
 
 from nanogpt.device import device_name, synchronize
-from nanogpt.generate import collect
+from nanogpt.generate import collect, collecting
 
 
 def median_ms(call, device, repeats=30, warmup=5):
@@ -62,10 +62,30 @@ def interpolate(curve, n):
     return curve[sizes[0]]
 
 
-def compare(decoders, prompts, max_new_tokens):
+def take_turns(runs, turn):
+    """Advance several decoders by `turn` tokens at a time, round after round.
+
+    A machine that is slow for a second or two then is slow for all of them.
+    runs: {name: nanogpt.generate.collecting(...)}, no two with a drafter in common.
+    -> {name: Generation}
+    """
+    finished, goal = {}, 0
+    while len(finished) < len(runs):
+        goal += turn
+        for name, run in runs.items():
+            try:
+                while name not in finished and next(run) < goal:
+                    pass
+            except StopIteration as end:
+                finished[name] = end.value
+    return finished
+
+
+def compare(decoders, prompts, max_new_tokens, turn=None):
     """Decode every prompt with every decoder, in turn, in one process.
 
     decoders: {name: start}, start(prompt, seed) -> a generator of Steps.
+    turn: tokens until the next decoder's turn (see take_turns); default the whole text.
     -> {name: list of Generation, one a prompt}. The first prompt is also decoded once, short and
     unmeasured, to warm up. The order of the decoders rotates, so none always goes first.
     """
@@ -76,8 +96,10 @@ def compare(decoders, prompts, max_new_tokens):
     gc.freeze()  # else a collection of everything, 0.2 s long, hits some decoder in mid-step
     results = {name: [] for name in names}
     for i, prompt in enumerate(prompts):
-        for name in names[i % len(names):] + names[:i % len(names)]:
-            results[name].append(collect(decoders[name](prompt, i), max_new_tokens))
+        runs = {name: collecting(decoders[name](prompt, i), max_new_tokens)
+                for name in names[i % len(names):] + names[:i % len(names)]}
+        for name, generation in take_turns(runs, turn or max_new_tokens).items():
+            results[name].append(generation)
     return results
 
 

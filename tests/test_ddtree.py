@@ -13,6 +13,7 @@ from ddtree import (
     BlockTopTreeDrafter,
     DDTreeDrafter,
     best_first_tree,
+    draft_temperature,
     node_masses,
     surrogate,
 )
@@ -157,7 +158,8 @@ def test_greedy_text_equals_plain_decoding(seed):
     network = random_drafter(target, seed)
     prompt = [token % 11 for token in range(1 + 13 * seed)]
     plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 70).tokens
-    drafters = [DDTreeDrafter(network, budget) for budget in (1, 5, 40)]
+    drafters = [DDTreeDrafter(network, budget, temperature)
+                for budget, temperature in ((1, 1.0), (5, 0.5), (40, 1.0), (40, 0.3))]
     drafters += [BlockChainDrafter(network), BlockChainDrafter(network, Sampler(1), Dice(1))]
     drafters += [BlockTopTreeDrafter(network, (2, 2, 1))]
     drafters += [TreeDrafter(NGramDraft(torch.arange(300) * 7 % 11, 11), (2, 2, 1))]
@@ -206,6 +208,24 @@ def test_cached_context_equals_a_fresh_pass():
     whole.observe([6], hidden, [0])
     assert whole.marginals(6, 2).shape == (2, 11)
     assert whole.marginals(6, 0).shape == (0, 11)
+
+
+def test_a_cold_drafter_sharpens_its_marginals_and_deepens_its_tree():
+    target = random_gpt(2, block_size=64)
+    network, text = random_drafter(target, 5), [1, 5, 2, 7, 7]
+    _, hidden = target(torch.tensor([text]))
+
+    def draft(drafter):
+        drafter.observe(text, hidden, list(range(5)))
+        return drafter
+
+    warm = draft(BlockDraft(network)).marginals(3, 30)
+    cold = draft(BlockDraft(network, 0.25)).marginals(3, 30)
+    torch.testing.assert_close(cold, torch.log_softmax(warm / 0.25, -1), rtol=0, atol=1e-5)
+    depths = [int(draft(DDTreeDrafter(network, 12, temperature)).propose(3, 30).depths.sum())
+              for temperature in (0.25, 1.0, 4.0)]
+    assert depths[0] > depths[1] > depths[2]
+    assert [draft_temperature(t) for t in (0, 0.5, 1)] == [0.5, 0.75, 1]
 
 
 def test_training_sees_what_decoding_sees():
