@@ -99,6 +99,8 @@ def surrogate(tree, log_probs):
 def draft_temperature(temperature):
     """The drafter's temperature beside a target that decodes at `temperature`: halfway to 1.
 
+    0 -> 0.5, 0.6 -> 0.8, 1 -> 1; above 1 it is hotter, too.
+
     The network has learned the target's distributions at temperature 1, and there its marginals
     are right as they are. A colder target is surer of its next token, so a tree for it should be
     narrower and deeper; what the drafter does not know of the target does not cool with it, hence
@@ -172,7 +174,8 @@ class DDTreeDrafter(BlockDraft):
 class BlockChainDrafter(BlockDraft):
     """Vanilla DFlash: one sequence per pass, verified as a chain.
 
-    With a dice each position is drawn from its own marginal, else it is the most probable token.
+    With a dice each position is drawn from its own marginal, through the sampler; else it is the
+    most probable token.
     Either way the walk judges it, so any choice is lossless.
     """
 

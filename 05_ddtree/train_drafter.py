@@ -20,7 +20,7 @@ from nanogpt.sampling import Sampler
 from nanogpt.train import Recipe, fit, step_generator
 
 RECIPE = Recipe(steps=550, batch_size=2, lr=3e-3, muon_lr=0.02)
-ANCHORS = 48  # blocks per sequence and step: the target's forward is half of a step's cost
+ANCHORS = 48  # blocks per sequence and step; each shares the sequence's one target forward
 GAMMA = 2.0  # positions over which a slot's weight in the loss falls to 1/e
 GREEDY_TEXTS = 256  # texts of the target's own ...
 PROMPT = 48  # ... after prompts of so many tokens

@@ -96,8 +96,9 @@ def results_table(results, baseline, greedy=True):
 def why_not_faster(name, tau, plain_ms, draft_ms, verify_ms, step_ms, measured):
     """What stands between tau and the measured speed-up, and the largest part of it, in words.
 
-    tau: tokens a round, bonus included; plain_ms: c(1), a plain step; draft_ms: the drafter's time
-    in a round; verify_ms: c(rows verified); step_ms: the whole round; measured: the speed-up.
+    tau: tokens a round, bonus included; plain_ms: a plain step; draft_ms and verify_ms: the
+    drafter's and the verifying forward's part of a round; step_ms: the whole round; measured: the
+    speed-up.
     """
     parts = {
         "drafting": draft_ms,
@@ -117,7 +118,8 @@ def print_bottlenecks(results, baseline, curve):
     results: {name: list of Generation}; baseline: plain decoding's name; curve: c(N), see
     timing.cost_curve. The prediction is tau * c(1) / (c(1 + drafted) + draft): tau from the
     acceptance counts, the drafter's milliseconds from the steps. What the measured value falls
-    short of it, accepting, committing and Python between the forwards have taken.
+    short of it, accepting, committing and Python between the forwards have taken; it may also
+    exceed it, for plain decoding pays for Python and sampling once a token.
     """
     rows, sentences = [], {}
     for name, generations in results.items():

@@ -51,7 +51,10 @@ def cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64, 128), cached=128, repeats=3
 
 
 def interpolate(curve, n):
-    """c(n) for any n, by linear interpolation in the measured {N: ms} (the ends are extended)."""
+    """c(n) for any n, by linear interpolation in the measured {N: ms}.
+
+    Below the smallest N its value stays; above the largest the last slope goes on.
+    """
     sizes = sorted(curve)
     if n <= sizes[0]:
         return curve[sizes[0]]
@@ -104,7 +107,10 @@ def compare(decoders, prompts, max_new_tokens, turn=None):
 
 
 def summarize(generations):
-    """Pool generations -> dict with tau, tokens_per_second, ms_per_step and accepted (a list)."""
+    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted (a step) and accepted.
+
+    accepted: a list, the drafts accepted in each step.
+    """
     tokens = sum(len(g.tokens) - 1 for g in generations)
     steps = sum(len(g.steps) for g in generations)
     seconds = sum(g.seconds for g in generations)

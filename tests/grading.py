@@ -173,6 +173,21 @@ def crash(blank, error, path, seen=None):
     return "wrong", f"{stage(blank, 'shape')}: the result cannot be used ({told(error)}){named}"
 
 
+def other_type(blank, result):
+    """'A list came back; ..', if the taught function's first result is of another type."""
+    taught = []
+
+    def noting(*args, **kwargs):
+        taught.append(blank.taught()(*args, **kwargs))
+        return taught[-1]
+
+    blank.observe(noting)
+    got, wanted = (type(value).__name__ for value in (result, taught[0]))
+    if got == wanted:
+        return ""
+    return f"\n    A {got} came back; the taught function returns a {wanted}."
+
+
 def stage(blank, name):
     """'stage 2 of 3, values'."""
     return f"stage {blank.stages.index(name) + 1} of {len(blank.stages)}, {name}"
@@ -198,7 +213,10 @@ def grade_answer(blank, answer, path="exercise.py"):
     if results and results[-1] is None and returns_something(blank):
         return "wrong", f"{stage(blank, 'shape')}: nothing comes back; is a `return` missing?"
     if failed is not None:
-        return crash(blank, failed, path)
+        status, message = crash(blank, failed, path)
+        if status == "wrong" and results:
+            message += other_type(blank, results[-1])
+        return status, message
     wanted = plain(blank.expected)
     for name, look in (("shape", form), ("values", lambda value: value)):
         for case, value in wanted.items():

@@ -106,6 +106,8 @@ def test_crashes_are_told_in_a_line():
      "stage 1 of 2, shape: nothing comes back; is a `return` missing?"),
     ("02", "walk", "x = 1", "wrong", "nothing comes back"),
     ("02", "ancestor_mask", "return 3", "wrong", "stage 1 of 3, shape: the result cannot be used"),
+    ("02", "ancestor_mask", "return [[True]]", "wrong",
+     "A list came back; the taught function returns a Tensor."),
     ("03", "route", "return 0", "wrong",
      "stage 2 of 2, values\n    for mu = [0.4, 0.5]\n    expected 1\n    got      0"),
     ("05", "sibling_score", "return parent_score + min(ranked[:rank + 2])", "done", ""),

@@ -3,9 +3,15 @@
 import time
 
 import pytest
+import torch
+from test_chain_specdec import random_gpt
+from test_cli import load_script
+from test_ddtree import random_drafter
 
 from nanogpt.generate import Step, collect, collecting
+from nanogpt.sampling import Sampler
 from nanogpt.timing import compare, interpolate, take_turns
+from ngram import NGramDraft
 
 
 def decoder(name, per_step, log, seconds=0.0):
@@ -43,6 +49,19 @@ def test_nobody_pays_for_the_turns_of_others():
     results = compare(starts, [[1]], 9, turn=2)
     (fast,), (slow,) = results["fast"], results["slow"]
     assert slow.seconds > 8 * 0.02 > 5 * fast.seconds
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_the_rivals_of_chapter_05_share_no_drafter(temperature):
+    """A drafter that two methods share would lose its place whenever the turn changes."""
+    script, target = load_script("05"), random_gpt(1)
+    ngram = NGramDraft(torch.arange(300) * 7 % 11, 11)
+    models = script.Models(target, random_drafter(target, 1), random_gpt(2), ngram)
+    methods = script.decoders(models, Sampler(temperature), [3])
+    whole, turns = (compare(methods, [[1, 8, 4, 0, 7]], 24, turn) for turn in (None, 2))
+    for name in methods:
+        steps = [[(s.tokens, s.drafted) for s in run[name][0].steps] for run in (whole, turns)]
+        assert steps[0] == steps[1], name
 
 
 def test_by_default_a_whole_text_is_a_turn():
