@@ -24,7 +24,7 @@ from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.generate import Step, plain_decode, tokens_on
 from nanogpt.huggingface import need_transformers, to_transformers
-from nanogpt.precision import PRECISIONS, for_decoding, precision_of
+from nanogpt.precision import for_decoding, precision_of
 from nanogpt.report import print_differences, print_table, texts_agree
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.timing import compare, speedup
@@ -152,8 +152,7 @@ def print_comparison(results):
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
-    p.add_argument("--precision", default="float32", choices=PRECISIONS, help="of decoding")
+    cli.target_flags(p, precision="float32")
     p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
     p.add_argument("--prompts", type=int, default=6, help="held-out prompts")
     p.add_argument("--k", type=int, default=4, help="draft tokens of a chain")

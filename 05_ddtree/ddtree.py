@@ -175,8 +175,7 @@ class BlockChainDrafter(BlockDraft):
     """Vanilla DFlash: one sequence per pass, verified as a chain.
 
     With a dice each position is drawn from its own marginal, through the sampler; else it is the
-    most probable token.
-    Either way the walk judges it, so any choice is lossless.
+    most probable token. Either way the walk judges it, so any choice is lossless.
     """
 
     def __init__(self, network, sampler=None, dice=None):

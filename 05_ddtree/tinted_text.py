@@ -12,11 +12,11 @@ from block_diffusion import BlockConfig
 from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
 from nanogpt import cli, plots
 from nanogpt.generate import collect, plain_decode
-from nanogpt.precision import PRECISIONS, for_decoding
+from nanogpt.precision import for_decoding
 from nanogpt.report import first_difference
 from nanogpt.sampling import Dice
 from nanogpt.tint import draw_tints
-from nanogpt.train import SIZES, get_gpt
+from nanogpt.train import get_gpt
 from train_drafter import drafter_for_decoding, get_drafter
 from tree_attention import speculate
 
@@ -34,15 +34,13 @@ def texts(target, block, prompt, sampler, seed, count, budget):
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
-    p.add_argument("--precision", default="auto", choices=PRECISIONS, help="of decoding")
+    cli.target_flags(p)
     p.add_argument("--prompt", default="ROMEO:\n", help="text to continue")
     p.add_argument("--max-new-tokens", type=int, default=200, help="length of the text")
     p.add_argument("--budget", type=int, default=31, help="B, draft nodes of DDTree")
     p.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "figures",
                    help="folder for tinted.png")
     cli.sampler_flags(p, temperature=1.0)
-    p.set_defaults(prompts=1)  # check_decoding asks for it
     args = p.parse_args(argv)
     if args.budget < 1:
         raise ValueError(f"budget is {args.budget}; a tree needs at least 1 draft node")

@@ -61,10 +61,15 @@ def setup(args):
     return load_dataset(args.corpus, args.tokenizer), pick_device(args.device)
 
 
+def target_flags(p, precision="auto"):
+    """Add --size and --precision, of the target and all that decodes beside it."""
+    p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
+    p.add_argument("--precision", default=precision, choices=PRECISIONS, help="of decoding")
+
+
 def decoding_flags(p, out):
     """Add the flags of every script that decodes. out: the default folder of the figures."""
-    p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
-    p.add_argument("--precision", default="auto", choices=PRECISIONS, help="of decoding")
+    target_flags(p)
     p.add_argument("--prompt", default="ROMEO:\n", help="text to continue")
     p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
     p.add_argument("--prompts", type=int, default=6, help="held-out prompts behind the table")
@@ -94,10 +99,11 @@ def check_decoding(args, dataset):
     """Refuse bad decoding flags before anything is trained -> the prompt's tokens.
 
     Raises ValueError for an empty prompt, an unknown character, too small a count, or a bad folder.
+    A script need not have the flags of the counts.
     """
     # The first token belongs to the prefill: a rate takes a second one.
     for name, least in (("max_new_tokens", 2), ("prompts", 1)):
-        if getattr(args, name) < least:
+        if getattr(args, name, least) < least:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be at least {least}")
     prompt = dataset.tokenizer.encode(args.prompt.replace("\\n", "\n"))
     if not prompt:

@@ -13,8 +13,6 @@ from pathlib import Path
 from nanogpt import cli
 from nanogpt.animate import save_gif
 from nanogpt.data import held_out_prompts
-from nanogpt.precision import PRECISIONS
-from nanogpt.train import SIZES
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).with_suffix(".html")
@@ -44,13 +42,11 @@ def main(number, record, argv=None):
     Raises ValueError for a bad value.
     """
     p = cli.parser(f"Chapter {number}: make a page and a GIF of a real verification step.")
-    p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
-    p.add_argument("--precision", default="auto", choices=PRECISIONS, help="of decoding")
+    cli.target_flags(p)
     p.add_argument("--prompt", help="text to continue (default: a held-out one)")
     p.add_argument("--steps", type=int, default=150, help="decoded; one of them is chosen")
     p.add_argument("--out", type=Path, default=chapters()[number] / "figures",
                    help="folder for step.html and step.gif")
-    p.set_defaults(max_new_tokens=2, prompts=1)  # the flags of check_decoding that have no use here
     args = p.parse_args(argv)
     if args.steps < 1:
         raise ValueError(f"steps is {args.steps}; it must be at least 1")
