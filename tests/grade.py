@@ -135,8 +135,8 @@ def main(argv=None):
                         help="grade a class: FOLDER/NAME/01_chain_specdec/exercise.py, ...")
     args = parser.parse_args(argv)
     known = chapters()
-    chapter = args.chapter.zfill(2) if args.chapter else None
-    if chapter and chapter not in known:
+    chapter = None if args.chapter is None else args.chapter.zfill(2)
+    if chapter is not None and chapter not in known:
         raise ValueError(f"chapter is '{args.chapter}'; it must be one of {', '.join(known)}")
     chosen = [chapter] if chapter else list(known)
     if args.hint is not None:

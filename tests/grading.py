@@ -173,15 +173,18 @@ def crash(blank, error, path, seen=None):
     return "wrong", f"{stage(blank, 'shape')}: the result cannot be used ({told(error)}){named}"
 
 
+def noting(f, results):
+    """f, but each result is also appended to `results`."""
+    def noted(*args, **kwargs):
+        results.append(f(*args, **kwargs))
+        return results[-1]
+    return noted
+
+
 def other_type(blank, result):
     """'A list came back; ..', if the taught function's first result is of another type."""
     taught = []
-
-    def noting(*args, **kwargs):
-        taught.append(blank.taught()(*args, **kwargs))
-        return taught[-1]
-
-    blank.observe(noting)
+    blank.observe(noting(blank.taught(), taught))
     got, wanted = (type(value).__name__ for value in (result, taught[0]))
     if got == wanted:
         return ""
@@ -198,13 +201,8 @@ def grade_answer(blank, answer, path="exercise.py"):
     if answer is None:
         return "still blank", f"there is no function {blank.name} in the file"
     results = []
-
-    def noting(*args, **kwargs):
-        results.append(answer(*args, **kwargs))
-        return results[-1]
-
     try:
-        seen = plain(blank.observe(noting))
+        seen = plain(blank.observe(noting(answer, results)))
         failed = None
     except NotImplementedError:
         return "still blank", blank.question
