@@ -8,6 +8,11 @@ from nanogpt.timing import speedup, summarize
 from tree_attention import speculate, walk
 
 
+def half_and_twice(budget):
+    """The budgets that make one tree and two trees equal in all."""
+    return max(budget // 2, 1), 2 * budget
+
+
 def decoders(target, heads, sampler, budget):
     """{name: start(prompt, seed)}; after the name the draft nodes that are verified, at most."""
     def pair(nodes):
@@ -16,7 +21,7 @@ def decoders(target, heads, sampler, budget):
     def decoder(make, accept=walk):
         return lambda prompt, seed: speculate(target, make(), prompt, sampler, Dice(seed), accept)
 
-    half, twice = max(budget // 2, 1), 2 * budget
+    half, twice = half_and_twice(budget)
     return {
         "plain": lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed)),
         f"head 1, {budget}": decoder(lambda: pair(budget)[0]),
@@ -33,7 +38,7 @@ def decoders(target, heads, sampler, budget):
 
 def conclude(results, budget):
     """The two comparisons of the chapter: equal budget per head, equal budget in all."""
-    half, twice = max(budget // 2, 1), 2 * budget
+    half, twice = half_and_twice(budget)
     rivals = [f"{name}, {budget}" for name in ("head 1", "head 2", "routed")]
     union = f"merged, {budget} + {budget}"
     for title, names in (

@@ -47,7 +47,8 @@ def best_first_tree(root, log_probs, budget):
     ranked, ids = log_probs.topk(min(budget, vocab), -1)  # (L, K): log q_i^(k) and v_i^(k)
     ranked, ids = ranked.tolist(), ids.tolist()
     tokens, parents, scores = [root], [-1], [0.0]
-    heap = [(-ranked[0][0], 0, 0, 0)] if length else []  # (-sigma, depth - 1, rank - 1, parent)
+    # An entry: (-sigma, depth - 1, rank - 1, parent)
+    heap = [(-ranked[0][0], 0, 0, 0)] if length and budget else []
     while heap and len(tokens) <= budget:
         minus_score, level, rank, parent = heapq.heappop(heap)
         row = len(tokens)

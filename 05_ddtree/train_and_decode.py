@@ -9,18 +9,15 @@ import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__f
 from copy import copy
 from dataclasses import dataclass, replace
 
-import torch
-
 from block_diffusion import BlockConfig
 from chain_specdec import GPTDraft, speculate_chain
 from ddtree import (
     BlockChainDrafter,
-    BlockDraft,
     BlockTopTreeDrafter,
     DDTreeDrafter,
-    best_first_tree,
     draft_temperature,
 )
+from drafter_cost import build_ms, pass_ms
 from nanogpt import cli, plots
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
@@ -35,7 +32,7 @@ from nanogpt.report import (
     why_not_faster,
 )
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.timing import compare, cost_curve, interpolate, median_ms, speedup, summarize
+from nanogpt.timing import compare, cost_curve, interpolate, speedup, summarize
 from nanogpt.train import SIZES, get_gpt
 from ngram import NGramDraft
 from train_drafter import drafter_for_decoding, get_drafter
@@ -103,54 +100,33 @@ def decoders(models, sampler, budgets):
     return methods
 
 
-def drafter_cost(models, prompt, budgets):
-    """-> draft_ms, one pass and its context update; {budget: build ms}; measured alone."""
-    draft, device = BlockDraft(models.block), models.target.device
-    with torch.inference_mode():
-        _, hidden = models.target(torch.tensor([prompt], device=device))
-    rows = list(range(len(prompt)))
-
-    def one_pass():
-        draft.reset()
-        draft.cache.length = len(prompt) - 3
-        draft.observe(prompt[-3:], hidden, rows[-3:])
-        return draft.marginals(prompt[-1], 99)
-
-    draft.observe(prompt, hidden, rows)
-    marginals = draft.marginals(prompt[-1], 99)
-    build_ms = {b: median_ms(lambda b=b: best_first_tree(0, marginals, b), torch.device("cpu"))
-                for b in budgets}
-    return median_ms(one_pass, device), build_ms
-
-
-def time_table(results, curve, draft_ms, build_ms):
+def time_table(results, curve, draft_ms, built):
     """Where a step's time goes, and how far the measured speed-up is from the ideal one.
 
-    The ideal knows c(N) and the drafter's pass as measured alone; the sentence below the table
-    accounts for the milliseconds of the rounds themselves.
+    The ideal knows c(N) and the drafter's pass as measured by themselves; the sentence below the
+    table accounts for the milliseconds of the rounds. built: {method: ms of building its tree}.
     """
     rows, sentences, plain_ms = [], {}, summarize(results[PLAIN])["ms_per_step"]
     for name, generations in results.items():
         if not name.startswith(("DDTree", "block")):
             continue
-        line, n = summarize(generations), len(generations)
-        shares = {verb: sum(g.share(verb) for g in generations) / n
-                  for verb in ("draft", "verify", "accept", "commit")}
-        build = build_ms.get(name, 0.0) / line["ms_per_step"]
-        verify_ms = interpolate(curve, 1 + line["drafted"])
-        ideal = line["tau"] * curve[1] / (verify_ms + draft_ms)
+        line = summarize(generations)
+        step_ms, spent, build = line["ms_per_step"], line["verb_ms"], built.get(name, 0.0)
+        parts = [spent["draft"] - build, build, spent["verify"], spent["accept"], spent["commit"]]
+        ideal = line["tau"] * curve[1] / (interpolate(curve, 1 + line["drafted"]) + draft_ms)
         measured = speedup(generations, results[PLAIN])
-        rows.append([
-            name, f"{line['ms_per_step']:.2f}", f"{shares['draft'] - build:.0%}", f"{build:.0%}",
-            *(f"{shares[verb]:.0%}" for verb in ("verify", "accept", "commit")),
-            f"{ideal:.2f}x", f"{measured:.2f}x", f"{measured / ideal:.2f}",
-        ])
-        spent = {verb: share * line["ms_per_step"] for verb, share in shares.items()}
+        rows.append([name, f"{step_ms:.2f}", *(f"{part / step_ms:.0%}" for part in parts),
+                     f"{ideal:.2f}x", f"{measured:.2f}x", f"{measured / ideal:.2f}"])
         sentences[measured] = why_not_faster(name, line["tau"], plain_ms, spent["draft"],
-                                             spent["verify"], line["ms_per_step"], measured)
+                                             spent["verify"], step_ms, measured)
     print_table(["method", "ms/step", "draft", "build", "verify", "accept", "commit", "ideal",
                  "measured", "ratio"], rows)
     print("\n" + sentences[max(sentences)])
+
+
+def best_budget(results, budgets):
+    """The budget of the fastest DDTree."""
+    return max(budgets, key=lambda b: speedup(results[f"DDTree, B={b}"], results[PLAIN]))
 
 
 def save_figures(args, all_results, models, dataset, prompt, budgets):
@@ -167,7 +143,7 @@ def save_figures(args, all_results, models, dataset, prompt, budgets):
     plots.save(plots.draw_sweep(curves, "draft tokens verified per round (budget B)", log2=True)[0],
                args.out / "budget.png")
     first = next(iter(all_results.values()))
-    best = max(budgets, key=lambda b: speedup(first[f"DDTree, B={b}"], first[PLAIN]))
+    best = best_budget(first, budgets)
     lengths = {name: [n for g in first[name] for n in g.accepted]
                for name in (CHAIN, f"DDTree, B={best}")}
     plots.save(plots.draw_acceptance(lengths), args.out / "acceptance.png")
@@ -185,7 +161,7 @@ def conclude(results, budgets, temperature):
     def of(name):
         return summarize(results[name])["tau"], speedup(results[name], results[PLAIN])
 
-    best = max(budgets, key=lambda b: of(f"DDTree, B={b}")[1])
+    best = best_budget(results, budgets)
     (tau, fast), (chain_tau, chain_fast) = of(f"DDTree, B={best}"), of(CHAIN)
     print(f"T={temperature:g}: DDTree with B={best} emits {tau:.2f} tokens a forward and runs at "
           f"{fast:.2f}x plain decoding; its own chain {chain_tau:.2f} and {chain_fast:.2f}x, so "
@@ -225,9 +201,10 @@ def main(argv=None):
             on_tokens=lambda tokens: print_text(dataset.tokenizer.decode(tokens)))
 
     curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64, 128])
-    draft_ms, build_ms = drafter_cost(models, held_out_prompts(dataset, 1)[0], args.budgets)
-    build_ms = {f"DDTree, B={b}": ms for b, ms in build_ms.items()}
     prompts, all_results = held_out_prompts(dataset, args.prompts), {}
+    draft_ms = pass_ms(models.block, prompts[0])
+    built = {f"DDTree, B={b}": ms
+             for b, ms in build_ms(models.block, prompts[0], args.budgets).items()}
     print(f"\n\n{args.size} target, decoding in {precision_of(models.target)} on "
           f"{device_name(device)}; {args.prompts} held-out prompts of 64 tokens, "
           f"{args.max_new_tokens} new tokens each; tau counts the bonus token")
@@ -240,7 +217,7 @@ def main(argv=None):
         print(f"\ntemperature {sampler.temperature:g}")
         results_table(results, PLAIN, greedy=sampler.temperature == 0)
         print()
-        time_table(results, curve, draft_ms, build_ms)
+        time_table(results, curve, draft_ms, built)
         if sampler.temperature == 0:
             print_differences(results, PLAIN, prompts, models.target)
             share = sum(distinct_share(g.tokens) for g in results[PLAIN]) / len(prompts)

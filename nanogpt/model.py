@@ -141,7 +141,8 @@ class GPT(nn.Module):
 
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
-                nn.init.normal_(parameter, std=0.02)
+                # The embedding is larger, or what the blocks add soon drowns it.
+                nn.init.normal_(parameter, std=0.2 if name == "embed.weight" else 0.02)
             if name.endswith(("out.weight", "down.weight")):
                 nn.init.zeros_(parameter)  # each block starts as the identity
 

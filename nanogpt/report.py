@@ -126,8 +126,7 @@ def print_bottlenecks(results, baseline, curve):
         if name == baseline:
             continue
         line = summarize(generations)
-        steps = [step for g in generations for step in g.steps]
-        draft_ms = 1e3 * sum(step.seconds.get("draft", 0.0) for step in steps) / len(steps)
+        draft_ms = line["verb_ms"]["draft"]
         verify_ms = interpolate(curve, 1 + line["drafted"])
         predicted = line["tau"] * curve[1] / (draft_ms + verify_ms)
         measured = speedup(generations, results[baseline])

@@ -9,6 +9,7 @@ curve being flat: N drafted tokens are verified for little more than the price o
 import gc
 import statistics
 import time
+from collections import Counter
 
 import torch
 
@@ -16,10 +17,15 @@ from nanogpt.device import device_name, synchronize
 from nanogpt.generate import collect, collecting
 
 
-def median_ms(call, device, repeats=30, warmup=5):
-    """Median wall time of `call()` in milliseconds, the device synchronised around each call."""
+def median_ms(call, device, repeats=30, warmup=5, before=None):
+    """Median wall time of `call()` in milliseconds, the device synchronised around each call.
+
+    before(): called ahead of every call, untimed; it leaves the caches as they will be found.
+    """
     laps = []
     for i in range(warmup + repeats):
+        if before is not None:
+            before()
         synchronize(device)
         start = time.perf_counter()
         call()
@@ -107,18 +113,25 @@ def compare(decoders, prompts, max_new_tokens, turn=None):
 
 
 def summarize(generations):
-    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted (a step) and accepted.
+    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms, accepted.
 
+    drafted: tokens a step; verb_ms: {verb: milliseconds a step}, draft, verify, accept, commit;
     accepted: a list, the drafts accepted in each step.
     """
     tokens = sum(len(g.tokens) - 1 for g in generations)
     steps = sum(len(g.steps) for g in generations)
     seconds = sum(g.seconds for g in generations)
+    spent = Counter()
+    for generation in generations:
+        for step in generation.steps:
+            spent.update(step.seconds)
     return {
         "tau": tokens / max(steps, 1),
         "tokens_per_second": tokens / max(seconds, 1e-12),
         "ms_per_step": 1e3 * seconds / max(steps, 1),
         "drafted": sum(s.drafted for g in generations for s in g.steps) / max(steps, 1),
+        "verb_ms": {verb: 1e3 * spent[verb] / max(steps, 1)
+                    for verb in ("draft", "verify", "accept", "commit")},
         "accepted": [n for g in generations for n in g.accepted],
     }
 

@@ -74,7 +74,7 @@ def test_the_heap_is_optimal_by_brute_force(case):
 def test_pops_fall_and_the_tree_is_prefix_closed(ties):
     for seed in range(6):
         log_probs = random_marginals(seed, 4, 5, ties)
-        for budget in (1, 7, 60, 10_000):
+        for budget in (0, 1, 7, 60, 10_000):
             tree = best_first_tree(3, log_probs, budget)
             nodes = prefixes(tree)
             assert len(nodes) == min(budget, 5 + 25 + 125 + 625) == len(set(nodes))

@@ -8,9 +8,10 @@ from test_chain_specdec import random_gpt
 from test_cli import load_script
 from test_ddtree import random_drafter
 
-from nanogpt.generate import Step, collect, collecting
+from drafter_cost import build_ms, pass_ms
+from nanogpt.generate import Generation, Step, collect, collecting
 from nanogpt.sampling import Sampler
-from nanogpt.timing import compare, interpolate, take_turns
+from nanogpt.timing import compare, interpolate, median_ms, summarize, take_turns
 from ngram import NGramDraft
 
 
@@ -73,3 +74,26 @@ def test_by_default_a_whole_text_is_a_turn():
 def test_interpolate_is_linear_between_and_beyond():
     curve = {1: 2.0, 4: 5.0, 8: 5.0}
     assert [interpolate(curve, n) for n in (1, 2, 4, 6, 8, 12)] == [2, 3, 5, 5, 5, 5]
+
+
+def test_what_comes_before_a_call_is_not_timed():
+    log = []
+    ms = median_ms(lambda: log.append("call"), torch.device("cpu"), repeats=3, warmup=1,
+                   before=lambda: (log.append("before"), time.sleep(0.02)))
+    assert log == ["before", "call"] * 4 and ms < 10
+
+
+def test_verbs_are_pooled_over_all_steps():
+    """By hand: a text of three steps that draft 1, 2 and 3 s, and one of a step that drafts 6 s."""
+    texts = [Generation([0] * (1 + len(laps)),
+                        [Step([0], seconds={"draft": lap, "verify": 1}) for lap in laps], 9.0)
+             for laps in ((1, 2, 3), (6,))]
+    assert summarize(texts)["verb_ms"] == {"draft": 3000, "verify": 1000, "accept": 0, "commit": 0}
+
+
+@pytest.mark.parametrize("prompt", [[1], [1, 8, 4, 0, 7]])
+def test_what_drafting_costs(prompt):
+    network = random_drafter(random_gpt(1), 1)
+    assert pass_ms(network, prompt) > 0
+    costs = build_ms(network, prompt, (1, 4, 200))
+    assert list(costs) == [1, 4, 200] and 0 < costs[1] < costs[200]

@@ -1,0 +1,40 @@
+"""What drafting costs by itself: one pass of the network, and building a tree."""
+
+import torch
+
+from ddtree import BlockDraft, best_first_tree
+from nanogpt.timing import median_ms
+
+NEW_ROWS = 3  # context rows that a pass reads: about what a round commits
+
+
+@torch.inference_mode()
+def pass_ms(network, prompt):
+    """Median milliseconds of one drafter pass behind `prompt` (a list of token ids).
+
+    subtle: each pass is timed just after a target forward, as it comes in a round. In a loop of
+    its own it would find its weights in the processor's cache, and take half as long.
+    """
+    target, draft = network.target, BlockDraft(network)
+    tokens = torch.tensor([prompt], device=target.device)
+    _, hidden = target(tokens)
+    rows = list(range(len(prompt)))[-NEW_ROWS:]
+
+    def one_pass():
+        draft.reset()
+        draft.cache.length = len(prompt) - len(rows)
+        draft.observe(prompt[-NEW_ROWS:], hidden, rows)
+        draft.marginals(prompt[-1], network.config.length)
+
+    return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -8:]))
+
+
+@torch.inference_mode()
+def build_ms(network, prompt, budgets):
+    """Median milliseconds of building a tree, by budget: {B: ms}. It happens on the CPU."""
+    draft = BlockDraft(network)
+    _, hidden = network.target(torch.tensor([prompt], device=network.target.device))
+    draft.observe(prompt, hidden, list(range(len(prompt))))
+    marginals = draft.marginals(prompt[-1], network.config.length)
+    return {budget: median_ms(lambda b=budget: best_first_tree(0, marginals, b), marginals.device)
+            for budget in budgets}
