@@ -2,8 +2,8 @@
 
 Two predictions stand beside each measurement. One knows only alpha, the chance that a single
 draft stays, and assumes that all positions are alike (Leviathan et al., Equation 1). The other
-knows the measured tau. What is left between them is how unlike the positions are; what is left
-between the second and the clock is Python and the sampler.
+knows the measured tau. What is left between them is how unlike the positions are, and luck; what
+is left between the second and the clock is Python, the sampler and the clock's noise.
 """
 
 from dataclasses import dataclass

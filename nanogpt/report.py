@@ -1,6 +1,7 @@
 """Tables and text on the terminal, in plain ASCII."""
 
 import sys
+from collections import defaultdict
 
 import torch
 
@@ -50,20 +51,22 @@ def texts_agree(generations, baseline):
 
 @torch.inference_mode()
 def print_differences(results, baseline, prompts, target):
-    """Where a greedy text leaves the baseline's: the place, and how close the two best logits are.
+    """Where greedy texts leave the baseline's, who does, and how close the two best logits are.
 
     A rule that loses nothing can differ only at a near-tie, where the last bits decide.
     results: {name: list of Generation}, one per prompt.
     """
+    partings = defaultdict(list)  # (prompt, place): the methods that part there
     for name, generations in results.items():
         for i, (ours, plain) in enumerate(zip(generations, results[baseline], strict=True)):
             place = first_difference(ours.tokens, plain.tokens)
-            if place is None:
-                continue
-            text = prompts[i] + plain.tokens[:place]
-            best = Context(target, text).prefill()[1].topk(2).values
-            print(f"{name}: prompt {i} differs at token {place}, where the two best logits "
-                  f"are {float(best[0] - best[1]):.4f} apart")
+            if place is not None:
+                partings[i, place].append(name)
+    for (i, place), names in sorted(partings.items()):
+        text = prompts[i] + results[baseline][i].tokens[:place]
+        best = Context(target, text).prefill()[1].topk(2).values
+        print(f"prompt {i} differs at token {place}, where the two best logits are "
+              f"{float(best[0] - best[1]):.4f} apart: {'; '.join(names)}")
 
 
 def histogram(accepted, last=4):

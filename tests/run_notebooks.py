@@ -6,6 +6,7 @@ Each runs in its own folder. A cell that fails ends the run with its source and 
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1])])  # noqa: E401, E501, E702, I001
 
+import os
 import time
 
 import nbformat
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run_notebook(path, write=False):
     """Execute one notebook -> seconds. Raises CellExecutionError if a cell fails."""
+    os.environ.pop("MPLBACKEND", None)  # or the kernel draws on no page
     notebook = nbformat.read(path, as_version=4)
     start = time.perf_counter()
     NotebookClient(

@@ -129,6 +129,15 @@ def outputs(path):
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("0?_*/*.ipynb")), ids=lambda p: p.parent.name)
+def test_notebooks_are_stored_with_their_pictures_and_without_progress_bars(path):
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source, results = "".join(cell["source"]), cell.get("outputs", [])
+        if "plots.draw_" in source or "plt.show()" in source:
+            assert any("image/png" in result.get("data", {}) for result in results), source
+        assert all(result.get("name") != "stderr" for result in results), source
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("0?_*/*.ipynb")), ids=lambda p: p.parent.name)
 def test_notebooks_show_the_code_as_it_stands(path):
     """Else run it again: python tests/run_notebooks.py --write and the chapter's number."""
     code = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES)
