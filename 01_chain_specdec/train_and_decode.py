@@ -27,7 +27,7 @@ from nanogpt.report import (
     why_not_faster,
 )
 from nanogpt.sampling import Dice
-from nanogpt.timing import compare, summarize
+from nanogpt.timing import compare
 from nanogpt.train import get_gpt
 
 SWEEP = (1, 2, 4, 8)
@@ -104,10 +104,7 @@ def main(argv=None):
     print("\npredicted and measured (draft: K tokens; verify: K + 1 rows)")
     print_table(*sweep_rows(lines))
     best = max(lines, key=lambda name: lines[name].measured)
-    line = lines[best]
-    print("\n" + why_not_faster(best, line.tau, line.plain_ms, line.k * line.draft_ms,
-                                line.verify_ms, summarize(results[best])["ms_per_step"],
-                                line.measured))
+    print("\n" + why_not_faster(best, results, PLAIN))
     save_figures(args, results, lines, drafters)
 
 

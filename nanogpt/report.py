@@ -96,17 +96,19 @@ def results_table(results, baseline, greedy=True):
     print_table(header + (["same text"] if greedy else []), rows)
 
 
-def why_not_faster(name, tau, plain_ms, draft_ms, verify_ms, step_ms, measured):
-    """What stands between tau and the measured speed-up, and the largest part of it, in words.
+def why_not_faster(name, results, baseline):
+    """What stands between a method's tau and its speed-up, and the largest part of it, in words.
 
-    tau: tokens a round, bonus included; plain_ms: a plain step; draft_ms and verify_ms: the
-    drafter's and the verifying forward's part of a round; step_ms: the whole round; measured: the
-    speed-up.
+    results: {name: list of Generation}. All milliseconds are those of the rounds themselves, so
+    the parts add up to what a round takes more than a plain step.
     """
+    line, plain = summarize(results[name]), summarize(results[baseline])
+    tau, measured = line["tau"], speedup(results[name], results[baseline])
+    step_ms, plain_ms, spent = line["ms_per_step"], plain["ms_per_step"], line["verb_ms"]
     parts = {
-        "drafting": draft_ms,
-        "verifying more than one row": verify_ms - plain_ms,
-        "accepting, committing and Python": step_ms - draft_ms - verify_ms,
+        "drafting": spent["draft"],
+        "verifying more than one row": spent["verify"] - plain_ms,
+        "accepting, committing and Python": step_ms - spent["draft"] - spent["verify"],
     }
     worst = max(parts, key=parts.get)
     listed = ", ".join(f"{part} {ms:.2f}" for part, ms in parts.items())
@@ -124,7 +126,7 @@ def print_bottlenecks(results, baseline, curve):
     short of it, accepting, committing and Python between the forwards have taken; it may also
     exceed it, for plain decoding pays for Python and sampling once a token.
     """
-    rows, sentences = [], {}
+    rows, speedups = [], {}
     for name, generations in results.items():
         if name == baseline:
             continue
@@ -132,10 +134,8 @@ def print_bottlenecks(results, baseline, curve):
         draft_ms = line["verb_ms"]["draft"]
         verify_ms = interpolate(curve, 1 + line["drafted"])
         predicted = line["tau"] * curve[1] / (draft_ms + verify_ms)
-        measured = speedup(generations, results[baseline])
+        speedups[name] = speedup(generations, results[baseline])
         rows.append([name, f"{line['tau']:.2f}", f"{draft_ms:.2f}", f"{verify_ms:.2f}",
-                     f"{line['ms_per_step']:.2f}", f"{predicted:.2f}x", f"{measured:.2f}x"])
-        sentences[measured] = why_not_faster(name, line["tau"], curve[1], draft_ms, verify_ms,
-                                             line["ms_per_step"], measured)
+                     f"{line['ms_per_step']:.2f}", f"{predicted:.2f}x", f"{speedups[name]:.2f}x"])
     print_table(["method", "tau", "draft ms", "c(N) ms", "step ms", "predicted", "measured"], rows)
-    print(sentences[max(sentences)])
+    print(why_not_faster(max(speedups, key=speedups.get), results, baseline))

@@ -13,24 +13,32 @@ def test_the_histogram_counts_percent_of_the_steps_and_pools_the_long_ones():
     assert histogram([]) == " 0  0  0  0  0"
 
 
-@pytest.mark.parametrize("draft, verify, step, worst", [
-    (3.0, 2.5, 6.0, "drafting"),
-    (0.5, 4.0, 5.0, "verifying more than one row"),
-    (0.5, 2.5, 6.0, "accepting, committing and Python"),
+def generation(tokens, rounds, **ms):
+    """A text of `rounds` steps, `tokens` each, that took so many milliseconds by verb."""
+    steps = [Step([0] * tokens, tokens, {verb: value / 1e3 for verb, value in ms.items()})
+             for _ in range(rounds)]
+    return Generation([0] * (tokens * rounds + 1), steps, rounds * sum(ms.values()) / 1e3)
+
+
+@pytest.mark.parametrize("draft, verify, accept, worst", [
+    (3.0, 2.5, 0.5, "drafting"),
+    (0.5, 4.0, 0.5, "verifying more than one row"),
+    (0.5, 2.5, 3.0, "accepting, committing and Python"),
 ])
-def test_the_largest_part_of_a_round_is_the_bottleneck(draft, verify, step, worst):
-    assert f"bottleneck is {worst}." in why_not_faster("x", 3.0, 2.0, draft, verify, step, 1.2)
+def test_the_largest_part_of_a_round_is_the_bottleneck(draft, verify, accept, worst):
+    results = {"plain": [generation(1, 6, verify=1.5, accept=0.5)],
+               "x": [generation(3, 2, draft=draft, verify=verify, accept=accept)]}
+    sentence, step = why_not_faster("x", results, "plain"), draft + verify + accept
+    assert f"bottleneck is {worst}." in sentence
+    assert f"3.00 tokens a forward, {6 / step:.2f}x" in sentence
+    assert f"A round takes {step:.2f} ms, a plain step 2.00" in sentence
+    assert f"drafting {draft:.2f}, verifying more than one row {verify - 2:.2f}" in sentence
 
 
 def test_the_predicted_speed_up_is_tau_times_c1_over_the_cost_of_a_round(capsys):
     """tau 3, c(1) = 2 ms, c(4) = 3 ms, drafting 1 ms: 3 * 2 / (3 + 1) = 1.5."""
-    def generation(tokens, steps):
-        return Generation([0] * (tokens * len(steps) + 1), steps,
-                          sum(sum(s.seconds.values()) for s in steps))
-
-    plain = generation(1, [Step([0], 0, {"verify": 0.002}) for _ in range(6)])
-    fast = generation(3, [Step([0, 0, 0], 3, {"draft": 0.001, "verify": 0.003})] * 2)
-    print_bottlenecks({"plain": [plain], "ours": [fast]}, "plain", {1: 2.0, 4: 3.0})
+    results = {"plain": [generation(1, 6, verify=2)], "ours": [generation(3, 2, draft=1, verify=3)]}
+    print_bottlenecks(results, "plain", {1: 2.0, 4: 3.0})
     out = capsys.readouterr().out
     assert out.count("1.50x") == 3  # predicted, measured, and once more in the sentence
 
