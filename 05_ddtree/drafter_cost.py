@@ -6,6 +6,7 @@ from ddtree import BlockDraft, best_first_tree
 from nanogpt.timing import median_ms
 
 NEW_ROWS = 3  # context rows that a pass reads: about what a round commits
+TREE_ROWS = 8  # rows of the target forward that comes before it: a small tree's
 
 
 @torch.inference_mode()
@@ -26,7 +27,7 @@ def pass_ms(network, prompt):
         draft.observe(prompt[-NEW_ROWS:], hidden, rows)
         draft.marginals(prompt[-1], network.config.length)
 
-    return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -8:]))
+    return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
 
 
 @torch.inference_mode()

@@ -9,7 +9,6 @@ curve being flat: N drafted tokens are verified for little more than the price o
 import gc
 import statistics
 import time
-from collections import Counter
 
 import torch
 
@@ -119,18 +118,14 @@ def summarize(generations):
     accepted: a list, the drafts accepted in each step.
     """
     tokens = sum(len(g.tokens) - 1 for g in generations)
-    steps = sum(len(g.steps) for g in generations)
-    seconds = sum(g.seconds for g in generations)
-    spent = Counter()
-    for generation in generations:
-        for step in generation.steps:
-            spent.update(step.seconds)
+    steps = [step for g in generations for step in g.steps]
+    seconds, n = sum(g.seconds for g in generations), max(len(steps), 1)
     return {
-        "tau": tokens / max(steps, 1),
+        "tau": tokens / n,
         "tokens_per_second": tokens / max(seconds, 1e-12),
-        "ms_per_step": 1e3 * seconds / max(steps, 1),
-        "drafted": sum(s.drafted for g in generations for s in g.steps) / max(steps, 1),
-        "verb_ms": {verb: 1e3 * spent[verb] / max(steps, 1)
+        "ms_per_step": 1e3 * seconds / n,
+        "drafted": sum(step.drafted for step in steps) / n,
+        "verb_ms": {verb: 1e3 * sum(step.seconds.get(verb, 0.0) for step in steps) / n
                     for verb in ("draft", "verify", "accept", "commit")},
         "accepted": [n for g in generations for n in g.accepted],
     }

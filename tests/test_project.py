@@ -20,6 +20,7 @@ SOURCES = [path for folder in [ROOT / "nanogpt", ROOT / "tests", *CHAPTERS]
 TAUGHT = [p for p in SOURCES if p.parent.name != "tests" and p.name != "exercise.py"]
 SCRIPTS = [p for p in TAUGHT if p.parent in CHAPTERS
            and '__name__ == "__main__"' in p.read_text(encoding="utf-8")]
+NOTEBOOKS = sorted(ROOT.glob("0?_*/*.ipynb"))
 PATH_LINE = ("import sys; from pathlib import Path; sys.path[:0] = map(str, "
              '[(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa:')
 # one per folder, never imported
@@ -121,23 +122,28 @@ def test_scripts_start_from_any_folder_without_an_installation(script, tmp_path)
     assert "--help" in answer.stdout
 
 
+def cells(path):
+    """The cells of a stored notebook."""
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+
 def outputs(path):
     """The stored text/markdown outputs of a notebook: what `show` displayed when it was run."""
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+    for cell in cells(path):
         for output in cell.get("outputs", []):
             yield "".join(output.get("data", {}).get("text/markdown", ""))
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("0?_*/*.ipynb")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.parent.name)
 def test_notebooks_are_stored_with_their_pictures_and_without_progress_bars(path):
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+    for cell in cells(path):
         source, results = "".join(cell["source"]), cell.get("outputs", [])
         if "plots.draw_" in source or "plt.show()" in source:
             assert any("image/png" in result.get("data", {}) for result in results), source
         assert all(result.get("name") != "stderr" for result in results), source
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("0?_*/*.ipynb")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.parent.name)
 def test_notebooks_show_the_code_as_it_stands(path):
     """Else run it again: python tests/run_notebooks.py --write and the chapter's number."""
     code = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES)
@@ -160,10 +166,9 @@ def prose():
     """(where, text) of everything a reader takes commands from."""
     for path in [ROOT / "README.md", *sorted(ROOT.glob("*/*.md"))]:
         yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
-    for path in sorted(ROOT.glob("0?_*/*.ipynb")):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    for path in NOTEBOOKS:
         yield path.relative_to(ROOT).as_posix(), "\n".join(
-            "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+            "".join(cell["source"]) for cell in cells(path) if cell["cell_type"] == "markdown")
     for path in SOURCES:
         yield path.relative_to(ROOT).as_posix(), ast.get_docstring(parse(path)) or ""
 
