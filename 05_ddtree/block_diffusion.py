@@ -31,13 +31,13 @@ class BlockConfig:
     """length: L, the masked positions of a block. feature_layers: which hidden states of the
     target are fused (an index into the list that GPT.forward returns)."""
 
-    length: int = 8
+    length: int = 5
     n_layer: int = 1
     feature_layers: tuple = (2, 4, 6)
     mlp: int = 1  # width of the MLP, in multiples of C
 
     @classmethod
-    def reading(cls, target, length=8):
+    def reading(cls, target, length=5):
         """A config whose features are the target's layers at a third, two thirds and the end.
 
         target: a GPT. Six layers give (2, 4, 6), four (1, 2, 4), one layer (1,).

@@ -4,8 +4,8 @@ Each step takes a few sequences, runs the target over them once for its features
 distributions, sets many anchors per sequence, and predicts the L tokens after every anchor in a
 single pass: a block mask lets anchor a see the context rows before a and its own block, nothing
 else. The loss of position k has weight exp(-(k - 1) / gamma), as in DFlash: an early miss makes all
-later positions worthless. They take gamma = 4 for blocks of 8 and 7 for 16; a walk that gets less
-far needs a smaller one.
+later positions worthless. They take gamma = 4 for blocks of 8 and 7 for 16; blocks of 5, and walks
+that get less far, need a smaller one.
 """
 
 from dataclasses import asdict
@@ -20,7 +20,7 @@ from nanogpt.sampling import Sampler
 from nanogpt.train import Recipe, fit, step_generator
 
 RECIPE = Recipe(steps=550, batch_size=2, lr=3e-3, muon_lr=0.02)
-ANCHORS = 48  # blocks per sequence and step; each shares the sequence's one target forward
+BLOCK_ROWS = 432  # rows of all blocks on one sequence; they share its one target forward
 GAMMA = 2.0  # positions over which a slot's weight in the loss falls to 1/e
 GREEDY_TEXTS = 256  # texts of the target's own ...
 PROMPT = 48  # ... after prompts of so many tokens
@@ -109,6 +109,7 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
     target.requires_grad_(False)
     drafter = BlockDrafter(target, block_config).to(device)
     length, T, B = block_config.length, target.block_size, recipe.batch_size
+    anchors_each = max(1, BLOCK_ROWS // (length + 1))
     own = []  # greedy texts, made when training needs them first
 
     def batch_loss(step):
@@ -121,7 +122,7 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
         else:
             first, sampler = 1, Sampler(1.0)
             tokens, _ = dataset.batch(dataset.train, B, T, generator)
-        anchors = torch.randint(first, T - length, (B, ANCHORS), generator=generator)
+        anchors = torch.randint(first, T - length, (B, anchors_each), generator=generator)
         return drafter_loss(drafter, tokens.to(device), anchors.to(device), sampler)
 
     fit(drafter, batch_loss, recipe, path, config, "block-diffusion drafter")

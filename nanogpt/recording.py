@@ -175,12 +175,13 @@ def instructive(recorded, decode):
 
     The end of the path must have had children, so that something really was refused there; if no
     step has it all, one accepted draft will do. Where a second child was accepted the tree was of
-    use, so such a step comes before a straight one.
+    use, so such a step comes before a straight one. A root that is a letter reads best.
     """
     def value(r):
         both = bool(r.below(r.path[-1])) and min(len(r.path) - 1, 2)
         second = any(r.below(a)[0] != b for a, b in zip(r.path, r.path[1:], strict=False))
-        letters = sum(letter.isalpha() for letter in decode([*r.tokens[:1], *r.emitted]))
-        return both, second, len(r.path), letters
+        root, letters = (sum(letter.isalpha() for letter in decode(tokens))
+                         for tokens in (r.tokens[:1], r.emitted))
+        return both, second, root, len(r.path), letters
 
     return max(recorded, key=value)
