@@ -53,7 +53,7 @@ def test_methods_that_part_at_one_place_share_a_line(capsys):
                        "a": texts([4, 5, 0], [7, 8]), "b": texts([4, 5, 1], [0, 8])},
                       "plain", prompts, target)
     best = [target(torch.tensor([text]))[0][0, -1].topk(2).values for text in ([1, 2, 4, 5], [3])]
-    gaps = [f"{float(a - b):.4f}" for a, b in best]
+    gaps = [f"{(a - b).item():.4f}" for a, b in best]
     assert capsys.readouterr().out.splitlines() == [
         f"prompt 0 differs at token 2, where the two best logits are {gaps[0]} apart: a; b",
         f"prompt 1 differs at token 0, where the two best logits are {gaps[1]} apart: b",

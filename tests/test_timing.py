@@ -97,3 +97,8 @@ def test_what_drafting_costs(prompt):
     assert pass_ms(network, prompt) > 0
     costs = build_ms(network, prompt, (1, 4, 200))
     assert list(costs) == [1, 4, 200] and 0 < costs[1] < costs[200]
+
+
+def test_the_ideal_takes_the_mean_of_the_prices_before_and_after():
+    before, after = ({1: 2.0, 8: 3.0}, 1.0), ({1: 4.0, 8: 3.5}, 1.5)
+    assert load_script("05").halfway(before, after) == ({1: 3.0, 8: 3.25}, 1.25)

@@ -14,7 +14,7 @@ from exact import ToyDraft, ToyModel, ToyTarget
 from layer_verification import LayerVerification
 from nanogpt import stepper
 from nanogpt.generate import collect
-from nanogpt.recording import VisibleDice, guesses_of, instructive, remember, watch
+from nanogpt.recording import Recorded, VisibleDice, guesses_of, instructive, remember, watch
 from nanogpt.sampling import Sampler
 from nanogpt.trace import Story, short, unit_interval
 from tree_attention import TreeDrafter, multi_round, speculate, walk
@@ -275,6 +275,15 @@ def test_an_instructive_step_was_accepted_and_refused():
     steps, _ = recorded("multi-round", count=40)
     step = instructive(steps, lambda tokens: "x" * len(tokens))
     assert len(step.path) > 1 and step.below(step.path[-1])
+
+
+def test_of_two_such_steps_the_one_with_a_letter_at_its_root_is_shown():
+    def step(root, path):
+        return Recorded([root, *"abcd"], [-1, 0, 1, 2, 3], path, None, None, [], 0, [], [], ["e"])
+
+    letter, quote = step("v", [0, 1, 2]), step("'", [0, 1, 2, 3])
+    assert instructive([quote, letter], "".join) is letter
+    assert instructive([quote, step("!", [0, 1, 2])], "".join) is quote
 
 
 def test_small_helpers():
