@@ -99,8 +99,8 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
     target: a trained GPT in float32; it is frozen. own_texts: every other batch is the target's
     own greedy text instead of the corpus.
     """
-    config = {"block": asdict(block_config), "recipe": asdict(recipe), "own_texts": own_texts,
-              "target": fingerprint(target),
+    config = {"block": asdict(block_config), "recipe": asdict(recipe), "block_rows": BLOCK_ROWS,
+              "gamma": GAMMA, "own_texts": own_texts, "target": fingerprint(target),
               "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path("block-drafter", config, folder)
     if retrain:
