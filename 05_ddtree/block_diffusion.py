@@ -82,9 +82,10 @@ class BlockDrafter(nn.Module):
     def __init__(self, target, config):
         super().__init__()
         n_embd, n_head = target.config.n_embd, target.config.n_head
-        if max(config.feature_layers) > target.config.n_layer or config.length < 1:
+        layers, there = config.feature_layers, range(target.config.n_layer + 1)
+        if not layers or not set(layers) <= set(there) or config.length < 1:
             raise ValueError(
-                f"feature layers {config.feature_layers} and length {config.length} do not fit a "
+                f"feature layers {layers} and length {config.length} do not fit a "
                 f"target of {target.config.n_layer} layers"
             )
         self.config = config
@@ -115,8 +116,7 @@ class BlockDrafter(nn.Module):
         roots (B, A): the bonus tokens of A blocks; positions: RoPE positions of the T context
         rows, then of the A(L+1) block rows: a slice, (rows,) or (B, rows).
         visible (B, 1, A(L+1), T + A(L+1)) bool: which rows a block row may see; None: all.
-        -> (B, A, L, V); block a, slot i is the distribution of the token i + 1 places after the
-        root.
+        -> (B, A, L, V); [:, a, k - 1] is q_k of block a, for the token k places after its root.
         """
         cos, sin = self.target.cos[positions], self.target.sin[positions]  # (..., rows, hd)
         cos, sin = cos[..., None, None, :], sin[..., None, None, :]

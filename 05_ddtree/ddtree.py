@@ -82,7 +82,7 @@ def node_masses(tree, log_probs):
     """q(u) of every node but the root, (N - 1,). log_probs (L, V). Equation 7."""
     depths = tree.depths[1:]
     own = log_probs[depths - 1, tree.tokens[1:]].double()  # (N - 1,)
-    return (tree.mask[1:, 1:].double() @ own).exp() if len(own) else own
+    return torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()  # no product: 0 * -inf is nan
 
 
 def surrogate(tree, log_probs):
@@ -116,9 +116,12 @@ class BlockDraft:
     The cache keeps the contract of the target's: the context's keys and values are committed once
     and never computed again; the block's own lie behind them until the next pass.
     temperature: > 0, divides the logits before they become marginals (draft_temperature).
+    Raises ValueError for another temperature.
     """
 
     def __init__(self, network, temperature=1.0):
+        if not temperature > 0:
+            raise ValueError(f"the drafter's temperature is {temperature}; it must be above 0")
         self.network, self.temperature = network, temperature
         target = network.target
         shape = replace(target.config, n_layer=network.config.n_layer)
@@ -159,7 +162,7 @@ class BlockDraft:
 class DDTreeDrafter(BlockDraft):
     """The drafter of this chapter: one pass, then the best tree of `budget` nodes.
 
-    Raises ValueError if budget < 1.
+    Raises ValueError if budget < 1 or the temperature is not above 0.
     """
 
     def __init__(self, network, budget, temperature=1.0):

@@ -18,14 +18,15 @@ def pass_ms(network, prompt):
     """
     target, draft = network.target, BlockDraft(network)
     tokens = torch.tensor([prompt], device=target.device)
-    _, hidden = target(tokens)
+    logits, hidden = target(tokens)
+    root = int(logits[0, -1].argmax())
     rows = list(range(len(prompt)))[-NEW_ROWS:]
 
     def one_pass():
         draft.reset()
         draft.cache.length = len(prompt) - len(rows)
         draft.observe(prompt[-NEW_ROWS:], hidden, rows)
-        draft.marginals(prompt[-1], network.config.length)
+        draft.marginals(root, network.config.length)
 
     return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
 
@@ -34,8 +35,8 @@ def pass_ms(network, prompt):
 def build_ms(network, prompt, budgets):
     """Median milliseconds of building a tree, by budget: {B: ms}. It happens on the CPU."""
     draft = BlockDraft(network)
-    _, hidden = network.target(torch.tensor([prompt], device=network.target.device))
+    logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
     draft.observe(prompt, hidden, list(range(len(prompt))))
-    marginals = draft.marginals(prompt[-1], network.config.length)
+    marginals = draft.marginals(int(logits[0, -1].argmax()), network.config.length)
     return {budget: median_ms(lambda b=budget: best_first_tree(0, marginals, b), marginals.device)
             for budget in budgets}

@@ -64,7 +64,8 @@ def best_first_tree(root, log_probs, budget):
 
 # q(u) of every node: the product of the marginals along its path (Equation 7).
 # About 3 lines, 8 minutes.
-# Example: q_1 (.6, .4), q_2 (.9, .1), nodes (0), (0, 0), (1), (1, 1) -> [0.6, 0.54, 0.4, 0.04]
+# Example: q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 1) -> [0.6,
+#   0.54, 0.4, 0.04]
 
 
 def node_masses(tree, log_probs):

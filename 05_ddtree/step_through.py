@@ -40,9 +40,9 @@ def record(args, dataset, device, prompt):
         lambda: marginals[-1]), decode)
     story = Story(step, decode)
     masses = node_masses(Tree(step.tokens, step.parents), step.extra)  # (N - 1,)
-    rolls = story.draft(lambda row: "The heap's best prefix: q(u) = "
-                        f"{short(float(masses[row - 1]))}, the product of the marginals.")
-    story.verify(f"The {len(masses)} masses q(u) add up to {float(masses.sum()):.2f}: so many "
+    rolls = story.draft(lambda row: "The heap's best prefix has mass "
+                        f"{short(float(masses[row - 1]))}, the product of its marginals q.")
+    story.verify(f"The {len(masses)} masses add up to {float(masses.sum()):.2f}: so many "
                  "accepted drafts the drafter itself expects.")
     story.walk(rolls)
     story.commit()

@@ -35,7 +35,7 @@ from nanogpt.sampling import Dice, Sampler
 from nanogpt.timing import compare, cost_curve, interpolate, speedup, summarize
 from nanogpt.train import SIZES, get_gpt
 from ngram import NGramDraft
-from train_drafter import drafter_for_decoding, get_drafter
+from train_drafter import PROMPT, drafter_for_decoding, get_drafter
 from tree_attention import TreeDrafter, speculate
 
 CHAIN, PLAIN = "block chain, argmax", "plain"
@@ -193,14 +193,15 @@ def main(argv=None):
     p.add_argument("--own-texts", action="store_true",
                    help="train the drafter on the target's own greedy texts as well")
     p.add_argument("--quick", action="store_true",
-                   help="a smaller target, trained for a shorter time: a first look")
+                   help="a first look: --size small, trained for a shorter time, and --prompts 3")
     args = p.parse_args(argv)
     if args.quick:
         args.size, args.prompts = "small", 3
     samplers = [Sampler(t) for t in args.temperatures]
-    if min(args.budgets) < 1 or args.block_size < 1:
-        raise ValueError(f"budgets are {args.budgets} and block-size is {args.block_size}; "
-                         "each must be at least 1")
+    longest = SIZES[args.size].block_size - PROMPT - 1  # a block behind a prompt, in training
+    if min(args.budgets) < 1 or not 1 <= args.block_size <= longest:
+        raise ValueError(f"budgets are {args.budgets} and block-size is {args.block_size}; each "
+                         f"must be at least 1, and block-size at most {longest}")
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
     models = load_models(args, dataset, device)

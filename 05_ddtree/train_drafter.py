@@ -100,8 +100,9 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
     own greedy text instead of the corpus.
     """
     config = {"block": asdict(block_config), "recipe": asdict(recipe), "block_rows": BLOCK_ROWS,
-              "gamma": GAMMA, "own_texts": own_texts, "target": fingerprint(target),
-              "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
+              "gamma": GAMMA, "own_texts": own_texts and [GREEDY_TEXTS, PROMPT],
+              "target": fingerprint(target), "corpus": dataset.sha256,
+              "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path("block-drafter", config, folder)
     if retrain:
         path.unlink(missing_ok=True)

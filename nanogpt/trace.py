@@ -186,7 +186,7 @@ class Story:
             if not matching:
                 self.state = {**self.state, "accepted": path, "rejected": self.reject(children)}
                 self.own_token(roll, living[0], "No child carries the token that the target draws "
-                               "here" if children else "")
+                               "here" if children else "", guess=self.guess_at(living))
                 return
             rows = "Row " * (len(matching) == 1) or "Rows "
             rows += " and ".join(map(str, matching))
@@ -233,12 +233,15 @@ class Story:
         self.own_token(rolls[1], end.value, "The next token comes from what the target is still "
                        "owed here" if below else "", residual=True)
 
-    def own_token(self, roll, row, why="", residual=False):
-        """The last draw: the target's own token. why: a rejection's reason; none for a bonus."""
-        why = why or "Every draft on this path stays, and the forward brings a bonus token"
+    def own_token(self, roll, row, why="", residual=False, guess=None):
+        """The last draw: the target's own token. why: a rejection's reason; none for a bonus.
+
+        guess (V,): what the drafter had expected here.
+        """
+        why = why or "Every draft on this path stays, and the bonus token comes behind them"
         self.frame("accept", f"{why}: u = {short(roll.u)} falls on "
                    f"'{self.text(roll.value)}'. It is the next root.", [row],
-                   self.bars(f"after {self.name(row)}", roll.probs, marked=[roll.value],
+                   self.bars(f"after {self.name(row)}", roll.probs, guess, [roll.value],
                              law="residual" if residual else "p, target"), self.line(roll),
                    next={"text": self.text(roll.value), "parent": row})
 

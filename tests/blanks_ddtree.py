@@ -9,6 +9,7 @@ from tree_attention import Tree
 
 Q = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
 BUDGET_3 = "root 5, q_1 (.6, .4), q_2 (.9, .1), budget 3: tokens, parents"
+MASSES = "q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 1)"
 WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).double().log()
 
 
@@ -34,6 +35,7 @@ def observe_tree(f):
 
     return {BUDGET_3: nodes(Q, 3),
             "the same, budget 1": nodes(Q, 1), "the same, budget 99": nodes(Q, 99),
+            "root 5, no marginals, budget 3": nodes(Q[:0], 3),
             "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), budget 5": nodes(WIDE, 5)}
 
 
@@ -43,7 +45,7 @@ def slip_tree(extra=0, smallest=False, no_sibling=False, no_child=False, child_r
         ranked, ids = ranked.tolist(), ids.tolist()
         sign = 1 if smallest else -1
         tokens, parents, scores = [root], [-1], [0.0]
-        heap = [(sign * ranked[0][0], 0, 0, 0)]
+        heap = [(sign * ranked[0][0], 0, 0, 0)] if ranked else []
         while heap and len(tokens) <= budget + extra:
             key, level, rank, parent = heapq.heappop(heap)
             row = len(tokens)
@@ -64,15 +66,14 @@ def slip_tree(extra=0, smallest=False, no_sibling=False, no_child=False, child_r
 
 def observe_masses(f):
     tree = Tree([5, 0, 0, 1, 1], [-1, 0, 1, 0, 3])
-    return {"q_1 (.6, .4), q_2 (.9, .1), nodes (0), (0, 0), (1), (1, 1)": f(tree, Q),
-            "the root alone": f(Tree([5], [-1]), Q)}
+    q = torch.cat([Q, Q[:1]])
+    return {MASSES: f(tree, q), "the root alone": f(Tree([5], [-1]), q)}
 
 
 def slip_masses(own_only=False, depth=0, root=False, logs=False):
     def node_masses(tree, log_probs):
         depths = tree.depths[1:]
-        place = (depths - 1 + depth).clamp(0, len(log_probs) - 1)
-        own = log_probs[place, tree.tokens[1:]].double()
+        own = log_probs[depths - 1 + depth, tree.tokens[1:]].double()
         if len(own) == 0:
             return torch.ones(1) if root else own
         sums = own if own_only else tree.mask[1:, 1:].double() @ own
@@ -112,10 +113,11 @@ BLANKS = [
         "Algorithm 1: pop the best prefix, add it to the tree, push its next sibling and its "
         "first child, until the budget is spent.",
         "heapq pops the smallest, so store minus the score, with depth, rank and parent row. The "
-        "root does not count.", 18, 20, observe_tree,
+        "root does not count, and without marginals it stands alone.", 18, 20, observe_tree,
         {BUDGET_3: ([5, 0, 0, 1], [-1, 0, 1, 0]),
          "the same, budget 1": ([5, 0], [-1, 0]),
          "the same, budget 99": ([5, 0, 0, 1, 0, 1, 1], [-1, 0, 1, 0, 3, 1, 3]),
+         "root 5, no marginals, budget 3": ([5], [-1]),
          # .5, .35, .315, .3, .21: (0), (0,0), (0,0,0), (1), (1,0)
          "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), budget 5":
             ([5, 0, 0, 0, 1, 0], [-1, 0, 1, 2, 0, 4])},
@@ -131,8 +133,7 @@ BLANKS = [
         "q(u) of every node: the product of the marginals along its path (Equation 7).",
         "Gather each node's own log-probability; the tree mask sums them along the path.",
         3, 8, observe_masses,
-        {"q_1 (.6, .4), q_2 (.9, .1), nodes (0), (0, 0), (1), (1, 1)": [0.6, 0.54, 0.4, 0.04],
-         "the root alone": []}, None,
+        {MASSES: [0.6, 0.54, 0.4, 0.04], "the root alone": []}, None,
         {"a node keeps only its own probability": slip_masses(own_only=True),
          "the position is one too deep": slip_masses(depth=1),
          "the root is among the masses": slip_masses(root=True),

@@ -71,6 +71,7 @@ OWN = [
     ("05", ["--temperatures", "nan"], "temperature is nan"),
     ("05", ["--budgets", "7", "0"], "budgets are [7, 0]"),
     ("05", ["--block-size", "0"], "block-size is 0"),
+    ("05", ["--block-size", "300"], "block-size at most 207"),
     ("06", ["--depth", "0"], "depth is 0"),
     ("06", ["--branching", "0"], "branching is 0"),
     ("06", ["--depth", "99", "--shape", "complete"], "depth 99 make a tree of more than 4096"),

@@ -97,6 +97,14 @@ def test_worked_example_by_hand():
     assert surrogate(tree, log_probs) == pytest.approx(1.54)
 
 
+def test_a_prefix_that_cannot_be_has_mass_zero():
+    log_probs = torch.tensor([[0.6, 0.4, 0.0], [1.0, 0.0, 0.0]]).double().log()
+    tree = best_first_tree(0, log_probs, 6)
+    masses = node_masses(tree, log_probs).tolist()
+    assert masses == pytest.approx([0.6, 0.6, 0.4, 0.4, 0, 0])
+    assert surrogate(tree, log_probs) == pytest.approx(2)
+
+
 def test_surrogate_is_the_expected_acceptance_length():
     """E[alpha_T] by summing over every continuation (Proposition 1)."""
     for seed in range(5):
@@ -282,8 +290,11 @@ def test_bad_input():
     target = random_gpt(0)
     with pytest.raises(ValueError, match="budget is 0"):
         DDTreeDrafter(random_drafter(target, 0), 0)
-    with pytest.raises(ValueError, match="do not fit"):
-        BlockDrafter(target, BlockConfig(4, 1, (9,)))
+    with pytest.raises(ValueError, match="temperature is 0"):
+        DDTreeDrafter(random_drafter(target, 0), 4, temperature=0)
+    for length, layers in [(4, (9,)), (4, (-1,)), (4, ()), (0, (1,))]:
+        with pytest.raises(ValueError, match="do not fit"):
+            BlockDrafter(target, BlockConfig(length, 1, layers))
 
 
 @pytest.mark.parametrize(

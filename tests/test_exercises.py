@@ -130,7 +130,8 @@ def grow(root, log_probs, budget):
     K = min(budget, log_probs.shape[-1])
     values, ids = log_probs.topk(K, -1)
     ranked, ids = values.tolist(), ids.tolist()
-    tokens, parents, scores, heap = [root], [-1], [0.0], [(-ranked[0][0], 0, 0, 0)]
+    tokens, parents, scores = [root], [-1], [0.0]
+    heap = [(-ranked[0][0], 0, 0, 0)] if ranked else []
     while heap and len(tokens) <= budget:
         score, level, rank, parent = heapq.heappop(heap)
         tokens.append(ids[level][rank])

@@ -271,6 +271,13 @@ def test_multi_round_is_told_as_it_went():
                 assert frame["line"]["segments"][0]["p"] == pytest.approx(told, abs=1e-3)
 
 
+@pytest.mark.parametrize("case", ["05", "05 shipped"])
+def test_the_last_draw_shows_what_the_drafter_had_expected(case):
+    last = next(frame for frame in all_traces()[case]["frames"] if frame["next"])
+    rows = last["bars"]["rows"]
+    assert all(row["target"] is not None and row["draft"] is not None for row in rows)
+
+
 def test_an_instructive_step_was_accepted_and_refused():
     steps, _ = recorded("multi-round", count=40)
     step = instructive(steps, lambda tokens: "x" * len(tokens))
