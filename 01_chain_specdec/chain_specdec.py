@@ -25,11 +25,22 @@ from nanogpt.generate import Context, Step, Stopwatch, tokens_on
 # ---------------------------------------------------------------- two draft models
 
 
+LARGEST_TABLE = 8192  # tokens of a bigram's vocabulary: a table of 256 MiB
+
+
 class BigramDraft:
     """The cheapest language model there is: a table of which token follows which."""
 
     def __init__(self, tokens, vocab_size, smoothing=0.1):
-        """tokens (T,): the text to count. smoothing: added to each count, so nothing has p = 0."""
+        """tokens (T,): the text to count. smoothing: added to each count, so nothing has p = 0.
+
+        Raises ValueError for a vocabulary whose table would not fit, or a smoothing of 0.
+        """
+        if vocab_size > LARGEST_TABLE:
+            raise ValueError(f"a bigram table of {vocab_size} x {vocab_size} tokens does not fit; "
+                             f"this drafter takes vocabularies up to {LARGEST_TABLE}")
+        if not smoothing > 0:
+            raise ValueError(f"smoothing is {smoothing}; it must be above 0")
         pairs = tokens[:-1] * vocab_size + tokens[1:]
         counts = torch.bincount(pairs, minlength=vocab_size**2).view(vocab_size, vocab_size)
         self.table = (counts + smoothing).log()  # (V, V): row = the token before
@@ -59,7 +70,7 @@ class GPTDraft:
         self.reset()
 
     def reset(self):
-        self.committed = 0  # rows of the cache that hold committed tokens
+        self.cache.length = self.committed = 0  # rows of the cache that hold committed tokens
         self.pending = []  # committed tokens that the cache has not read yet
 
     def observe(self, tokens, hidden=None, rows=None):
@@ -84,9 +95,9 @@ class GPTDraft:
 def draft(drafter, root, k, sampler, dice):
     """Draw k tokens after the root, each from the drafter's own distribution.
 
-    -> drafted, a list of k tokens, and draft_probs (k, V), float. Row i is the distribution that
-    drafted[i] was really drawn from: after temperature, top-k and top-p. The rule below is exact
-    only with that one.
+    -> drafted, a list of k tokens, and draft_probs, a list of k rows (V,). Row i is the
+    distribution that drafted[i] was really drawn from: after temperature, top-k and top-p. The rule
+    below is exact only with that one.
     """
     drafted, draft_probs, token = [], [], root
     for _ in range(k):
@@ -108,7 +119,8 @@ def verify(target, cache, root, drafted):
 
 def acceptance_probability(target_probs, draft_probs, token):
     """min(1, target(x) / draft(x)) for one token. target_probs, draft_probs: (V,)."""
-    return min(1.0, float(target_probs[token]) / float(draft_probs[token]))
+    target, draft = float(target_probs[token]), float(draft_probs[token])
+    return target / draft if target < draft else 1.0  # 0 / 0 counts as 1
 
 
 def residual(target_probs, draft_probs):

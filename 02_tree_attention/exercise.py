@@ -55,7 +55,7 @@ def walk(tree, target_probs, dice):
 # Chapter 01's coin for each child in turn. After a rejection the target becomes the residual,
 # and the draft distribution loses the rejected token.
 # About 14 lines, 15 minutes.
-# Example: children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .25 .5), then (.5 .5
+# Example: children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .35 .4), then (.5 .5
 #   0); the first passes: path, token, what the dice were asked -> [[0, 1], 0, [0.5, [0.5, 0.5,
 #   0.0]]]
 
@@ -74,8 +74,8 @@ def multi_round(tree, target_probs, dice):
 
 # Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.
 # About 5 lines, 8 minutes.
-# Example: length 2, rows hold 0..7, commit [0, 2, 3]: length and rows after -> [5, [0.0, 1.0,
-#   2.0, 4.0, 5.0]]
+# Example: length 2, keys 0..7, values 10..17, commit [0, 2, 3]: length, keys and values after
+#   -> [5, [[0, 1, 2, 4, 5], [10, 11, 12, 14, 15]]]
 
 
 def commit(self, rows):

@@ -49,8 +49,9 @@ class Tree:
 
     tokens (N,) long; parents (N,) long, parents[0] = -1 and parents[i] < i; both on the CPU.
     draft_probs (N, V) or None: row i is the draft distribution AT node i, the one that i's
-    children were drawn from (the same alignment as target_probs). None if nothing was drawn.
-    Raises ValueError if the parents do not make a tree.
+    children were drawn or picked from (the same alignment as target_probs). None if the drafter
+    has no such rows to give.
+    Raises ValueError if the parents do not make a tree, or the lengths differ.
 
     The worked example of the article, cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5, depth first:
 
@@ -67,6 +68,9 @@ class Tree:
     def __post_init__(self):
         self.tokens, self.parents = torch.as_tensor(self.tokens), torch.as_tensor(self.parents)
         parents = self.parents.tolist()
+        given = [len(x) for x in (self.tokens, self.draft_probs) if x is not None]
+        if any(n != len(parents) for n in given):
+            raise ValueError(f"{len(parents)} parents came with {given} tokens and draft_probs")
         in_order = all(0 <= parent < row for row, parent in enumerate(parents[1:], 1))
         if not parents or parents[0] != -1 or not in_order:
             raise ValueError(

@@ -57,7 +57,7 @@ class DraftHead(nn.Module):
         super().__init__()
         if config.duty not in DUTIES:
             raise ValueError(f"duty is '{config.duty}'; it must be one of {', '.join(DUTIES)}")
-        if not config.layers or max(config.layers) > target.config.n_layer:
+        if not config.layers or not set(config.layers) <= set(range(target.config.n_layer + 1)):
             raise ValueError(f"layers are {config.layers}; the target has hidden states "
                              f"0 to {target.config.n_layer}")
         n_embd, width = target.config.n_embd, config.width

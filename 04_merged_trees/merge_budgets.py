@@ -9,8 +9,8 @@ from tree_attention import speculate, walk
 
 
 def half_and_twice(budget):
-    """The budgets that make one tree and two trees equal in all."""
-    return max(budget // 2, 1), 2 * budget
+    """The budgets that make one tree and two trees equal in all; `budget` must be even."""
+    return budget // 2, 2 * budget
 
 
 def decoders(target, heads, sampler, budget):

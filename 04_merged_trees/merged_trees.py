@@ -173,7 +173,10 @@ def distinct_prefixes(tree):
 
 
 class MergedDrafter(BothHeads):
-    """Both heads' trees side by side; the drafters' budgets add up to the verified draft nodes."""
+    """Both heads' trees side by side; the drafters' budgets add up to the verified draft nodes.
+
+    For two drafters, no more.
+    """
 
     def propose(self, root, room):
         first, second = (drafter.propose(root, room) for drafter in self.drafters)
@@ -184,9 +187,12 @@ class TrieDrafter(BothHeads):
     """The trie of both heads' trees, cut to `budget` nodes in all.
 
     drafters: two HeadDrafters, each with the whole budget, so that there is enough to refill from.
+    Raises ValueError if budget < 1.
     """
 
     def __init__(self, drafters, budget):
+        if budget < 1:
+            raise ValueError(f"budget is {budget}; a tree needs at least 1 draft node")
         super().__init__(drafters)
         self.budget = budget
 

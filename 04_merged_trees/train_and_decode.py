@@ -58,6 +58,8 @@ def main(argv=None):
     args = p.parse_args(argv)
     samplers = [Sampler(t) for t in args.temperatures]
     HeadDrafter(None, budget=args.budget)  # refuses a bad budget before anything is trained
+    if args.budget % 2:
+        raise ValueError(f"budget is {args.budget}; it must be even, for two trees to share it")
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
     trained = get_gpt(args.size, dataset, device, args.retrain)

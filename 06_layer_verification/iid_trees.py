@@ -85,9 +85,12 @@ class SampledTreeDrafter:
 
     model: TreeBigram or TreeGPT (anything with reset, observe and level); children_of, branching,
     depth: see shape_parents; sampler: of the draft distribution, truncated or not.
+    Raises ValueError if depth < 1, and for a bad branching.
     """
 
     def __init__(self, model, children_of, branching, depth, sampler, dice):
+        if depth < 1:
+            raise ValueError(f"depth is {depth}; a tree needs at least 1 layer of drafts")
         self.shapes = [shape_parents(children_of, branching, d) for d in range(1, depth + 1)]
         self.model, self.sampler, self.dice = model, sampler, dice
         self.reset, self.observe = model.reset, model.observe

@@ -5,7 +5,7 @@ lifted. The usual lift, token verification (TV), walks down from the root and st
 node where no child is accepted; the rest of the tree is lost. Layer verification (LV) keeps every
 branch in play. It gives each node an inclusion score
 
-    a_v = P[the accepted path goes through v | the tokens on the path to v and v's siblings]
+    a_v = P[the accepted path goes through v | the tree down to the layer of v]
 
 in a forward stage, and turns the scores into one accepted path in a backward stage.
 

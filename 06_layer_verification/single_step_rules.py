@@ -130,7 +130,7 @@ def rejection_rounds(draft_probs, target_mass, k):
         offered = alive * draft_probs
         taken = np.minimum(offered, left)
         coins.append(taken / np.maximum(offered, TINY))
-        left, alive = left - taken, alive - taken.sum(-1, keepdims=True)
+        left, alive = left - taken, np.maximum(alive - taken.sum(-1, keepdims=True), 0)
     return coins, target_mass - left
 
 

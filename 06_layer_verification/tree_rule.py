@@ -84,7 +84,8 @@ class Drafted:
     two tokens apart that are never drafted.
 
     tokens (1, N): each node's slot at its parent; draft_probs, target_probs (1, N, K + 1).
-    Raises ValueError if the tree has no draft_probs, or holds a token of draft probability 0.
+    Raises ValueError if the tree has no draft_probs, or holds a token of draft probability 0, or if
+    draft and target speak of different vocabularies.
     """
 
     def __init__(self, tree, target_probs):
@@ -94,6 +95,10 @@ class Drafted:
         self.target = as_rows(target_probs)  # (N, V)
         draft = np.zeros_like(self.target) if len(tree) == 1 else as_rows(tree.draft_probs)
         N, V = draft.shape
+        if self.target.shape != (N, V) or not bool(((tree.tokens >= 0) & (tree.tokens < V)).all()):
+            raise ValueError(f"draft_probs are {N} x {V}, target_probs "
+                             f"{' x '.join(map(str, self.target.shape))}, and the tokens go up to "
+                             f"{int(tree.tokens.max())}; they must be of one vocabulary")
         pairs = np.flatnonzero(draft)  # v V + token for every token possible at v, ascending
         self.rows, self.possible = pairs // V, pairs % V
         starts = np.searchsorted(self.rows, np.arange(N))

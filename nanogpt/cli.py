@@ -43,7 +43,8 @@ def parser(description):
                    help="'shakespeare' (shipped), 'tiny' (downloaded) or the path of a text file")
     p.add_argument("--tokenizer", default="char", choices=TOKENIZERS, help="what a token is")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    p.add_argument("--seed", type=int, default=1, help="of everything drawn")
+    p.add_argument("--seed", type=int, default=1,
+                   help="of all chance but the tables', whose texts are seeded by prompt")
     p.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
     p.add_argument("--retrain", action="store_true", help="train again, even if a checkpoint fits")
     return p

@@ -187,6 +187,8 @@ def collecting(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
         raise ValueError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     if stop == "":
         raise ValueError("stop is empty; it must hold at least one character")
+    if stop is not None and decode is None:
+        raise ValueError("stop needs decode, which turns tokens into text")
     tokens, kept, start = [], [], None
     for step in steps:
         emitted = step.tokens[:max_new_tokens - len(tokens)]

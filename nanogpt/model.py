@@ -170,7 +170,8 @@ class GPT(nn.Module):
         Returns logits (B, N, V) and hidden, a list of n_layer + 1 tensors (B, N, C): hidden[i]
         is the residual stream after i blocks (hidden[0] the embedding, hidden[-1] what the
         final norm and the output matrix read).
-        Raises ValueError if a position lies outside the context window.
+        Raises ValueError if the N rows do not fit into the context window; positions that are
+        given are the caller's to check, since looking at them would wait for the device.
         """
         N, past = tokens.shape[1], cache.length if cache is not None else 0
         if positions is None:

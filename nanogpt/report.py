@@ -2,10 +2,11 @@
 
 import sys
 from collections import defaultdict
+from types import SimpleNamespace
 
 import torch
 
-from nanogpt.generate import Context
+from nanogpt.generate import plain_decode
 from nanogpt.timing import interpolate, speedup, summarize
 
 
@@ -38,9 +39,12 @@ def first_difference(tokens, reference):
 
 
 def distinct_share(tokens, n=6):
-    """Share of distinct n-grams in a text, 0..1: near 0, the text repeats itself."""
+    """Share of distinct n-grams in a text, 0..1: near 0, the text repeats itself.
+
+    A text shorter than n repeats nothing: 1.
+    """
     grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
-    return len(set(grams)) / max(len(grams), 1)
+    return len(set(grams)) / len(grams) if grams else 1.0
 
 
 def texts_agree(generations, baseline):
@@ -63,10 +67,21 @@ def print_differences(results, baseline, prompts, target):
             if place is not None:
                 partings[i, place].append(name)
     for (i, place), names in sorted(partings.items()):
-        text = prompts[i] + results[baseline][i].tokens[:place]
-        best = Context(target, text).prefill()[1].topk(2).values
+        logits = logits_before(target, prompts[i], results[baseline][i].tokens[:place])
+        best = logits.topk(2).values
         print(f"prompt {i} differs at token {place}, where the two best logits are "
               f"{float(best[0] - best[1]):.4f} apart: {'; '.join(names)}")
+
+
+def logits_before(target, prompt, tokens):
+    """The logits (V,) after prompt + tokens, as plain decoding saw them: its window has slid where
+    the text was long."""
+    seen = []
+    replay = SimpleNamespace(draw=lambda logits: [*tokens, 0][len(seen) - 1])
+    steps = plain_decode(target, prompt, lambda logits: seen.append(logits) or logits, replay)
+    for _ in range(len(tokens) + 1):
+        next(steps)
+    return seen[-1]
 
 
 def histogram(accepted, last=4):

@@ -231,7 +231,7 @@ class Story:
                    accepted=path, rejected=[r for r in range(len(scores)) if r not in path])
         below = self.step.below(end.value)
         self.own_token(rolls[1], end.value, "The next token comes from what the target is still "
-                       "owed here" if below else "", residual=True)
+                       "owed here" if below else "", residual=bool(below))
 
     def own_token(self, roll, row, why="", residual=False, guess=None):
         """The last draw: the target's own token. why: a rejection's reason; none for a bonus.

@@ -59,24 +59,25 @@ def observe_draft(f):
             probs[(token + 1) % 4], probs[(token + 2) % 4] = 0.75, 0.25
             return probs.log()
 
-    def run(sampler, draws):
+    def run(sampler, draws, k=2):
         dice = Script(draws)
-        tokens, probs = f(Cycle(), 0, 2, sampler, dice)
+        tokens, probs = f(Cycle(), 0, k, sampler, dice)
         return tokens, [[round(float(p), 4) for p in row] for row in probs], dice.asked
 
-    return {CYCLE: run(Sampler(1), [2, 3]), "the same at temperature 0": run(Sampler(0), [])}
+    return {CYCLE: run(Sampler(1), [2, 3]), "the same at temperature 0": run(Sampler(0), []),
+            "k = 0, at the window's end": run(Sampler(1), [], 0)}
 
 
 def observe_accept(f):
     drafts = [torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.25, 0.25, 0.5])]
     targets = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
 
-    def run(coins):
+    def run(coins, k=2):
         dice = Script([], coins)
-        return *f([1, 0], drafts, targets, dice), dice.asked
+        return *f([1, 0][:k], drafts[:k], targets[:k + 1], dice), dice.asked
 
     return {COINS: run([True, True]), "the first coin fails": run([False]),
-            "the second coin fails": run([True, False])}
+            "the second coin fails": run([True, False]), "no drafts": run([], 0)}
 
 
 def slip_accept(no_residual=False, bonus=0, go_on=False, upside_down=False, position=False):
@@ -135,7 +136,8 @@ BLANKS = [
         "In a loop: logits of the last token, through the sampler, draw, remember both.",
         5, 6, observe_draft,
         {CYCLE: ([2, 3], ROWS, ROWS),
-         "the same at temperature 0": ([1, 2], GREEDY, GREEDY)},
+         "the same at temperature 0": ([1, 2], GREEDY, GREEDY),
+         "k = 0, at the window's end": ([], [], [])},
         chain_law,
         {"every token is drafted from the root": slip_draft(root_only=True),
          "the kept distribution ignores the sampler": slip_draft(untempered=True),
@@ -175,7 +177,8 @@ BLANKS = [
         4, 8, observe_accept,
         {COINS: (2, 2, [0.5, 1.0, [0.1, 0.2, 0.7]]),
          "the first coin fails": (0, 2, [0.5, [0.0, 0.0, 1.0]]),
-         "the second coin fails": (1, 0, [0.5, 1.0, [0.5, 0.5, 0.0]])},
+         "the second coin fails": (1, 0, [0.5, 1.0, [0.5, 0.5, 0.0]]),
+         "no drafts": (0, 0, [[0.5, 0.25, 0.25]])},
         chain_law,
         {"a rejected position draws from the target, without the residual":
             slip_accept(no_residual=True),

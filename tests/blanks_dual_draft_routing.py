@@ -70,7 +70,8 @@ def heads_law():
 def observe_best(f):
     return {"scores 0, -1, -2, -1.5, -2, budget 3": f([0.0, -1.0, -2.0, -1.5, -2.0], 3),
             "scores 0, -2, -1, -3, budget 1": f([0.0, -2.0, -1.0, -3.0], 1),
-            "a tie: scores 0, -1, -1, -1, budget 2": f([0.0, -1.0, -1.0, -1.0], 2)}
+            "a tie: scores 0, -1, -1, -1, budget 2": f([0.0, -1.0, -1.0, -1.0], 2),
+            "scores 0, -1, budget 3": f([0.0, -1.0], 3)}
 
 
 def observe_mean(f):
@@ -89,7 +90,8 @@ BLANKS = [
         observe_best,
         {"scores 0, -1, -2, -1.5, -2, budget 3": [0, 1, 2, 3],
          "scores 0, -2, -1, -3, budget 1": [0, 2],
-         "a tie: scores 0, -1, -1, -1, budget 2": [0, 1, 2]}, best_nodes_law,
+         "a tie: scores 0, -1, -1, -1, budget 2": [0, 1, 2],
+         "scores 0, -1, budget 3": [0, 1]}, best_nodes_law,
         {"the root is counted in the budget": lambda s, b: best_nodes(s, b - 1),
          "the first rows are kept instead of the best": lambda s, b: list(range(b + 1)),
          "a tie goes to the later row": lambda s, b: sorted(

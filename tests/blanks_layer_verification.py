@@ -37,6 +37,7 @@ RHO = {
     "half of that target (the dummy has the rest), k = 2": ([[0.21, 0.15, 0.14]], 2),
     "target equal to the draft, k = 2": ([[0.5, 0.3, 0.2]], 2),
     "the first target again, k = 1": ([[0.42, 0.3, 0.28]], 1),
+    "target (.3 .3 .4), k = 3": ([[0.3, 0.3, 0.4]], 3),
 }
 
 
@@ -75,6 +76,7 @@ ROUNDS = {
     "draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow": ([[0.2, 0.3, 0.5]], 2),
     "half of that target, k = 2": ([[0.1, 0.15, 0.25]], 2),
     "the whole target, k = 1": ([[0.2, 0.3, 0.5]], 1),
+    "the whole target, k = 3": ([[0.2, 0.3, 0.5]], 3),
 }
 
 
@@ -86,7 +88,8 @@ def observe_rounds(f):
     return seen
 
 
-def slip_rounds(alive_is_target=False, alive_stays=False, target_stays=False, by_draft=False):
+def slip_rounds(alive_is_target=False, alive_stays=False, alive_forgets=False, target_stays=False,
+                by_draft=False):
     def rejection_rounds(draft_probs, target_mass, k):
         left, alive, coins = target_mass, np.ones((len(target_mass), 1)), []
         if alive_is_target:
@@ -98,7 +101,8 @@ def slip_rounds(alive_is_target=False, alive_stays=False, target_stays=False, by
             coins.append(taken / np.maximum(draft_probs if by_draft else offered, TINY))
             out = out + taken
             left = left if target_stays else left - taken
-            alive = alive if alive_stays else alive - taken.sum(-1, keepdims=True)
+            if not alive_stays:
+                alive = (1 if alive_forgets else alive) - taken.sum(-1, keepdims=True)
         return coins, out
 
     return rejection_rounds
@@ -179,17 +183,22 @@ BLANKS = [
         "one. Plain halving does as well as cutting into 16 parts; 25 rounds are plenty.",
         8, 15, observe_rho,
         # beta = (.42 + .3) / 1.2 + .2 = .8, and 1 + (1 - .8) = 1.2
+        # k = 3: beta = .6 / 1.6099 + .2 = .5727, and 1 + .4273 (1 + .4273) = 1.6099
         # half: beta = .5 / rho, so 2 - .5 / rho = rho, rho = 1 + sqrt(1/2)
         {"draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull?":
             ((1, 1), 1.2, False),
          "half of that target (the dummy has the rest), k = 2": ((1, 1), 1.7071, False),
          "target equal to the draft, k = 2": ((1, 1), 1.0, False),
-         "the first target again, k = 1": ((1, 1), 1.0, False)},
+         "the first target again, k = 1": ((1, 1), 1.0, False),
+         "target (.3 .3 .4), k = 3": ((1, 1), 1.6099, False)},
         lambda: lossless_law(("K-SEQ",)),
         {"rho is always k: lossless, but far too careful": slip_rho(constant=float),
          "rho is left at 1": slip_rho(constant=lambda k: 1.0),
          "the infeasible end of the bisection is returned": slip_rho(end="low"),
-         "beta itself is compared with 1 / rho": slip_rho(test=lambda beta, k: beta * k)}),
+         "one position more is counted for any k, 1 + (1 - beta)":
+            slip_rho(test=lambda beta, k: 2 - beta),
+         "the positions asked are taken for beta times k":
+            slip_rho(test=lambda beta, k: beta * k)}),
     Blank(
         "single_step_rules:rejection_rounds",
         "Recursive rejection sampling as a flow: in each round the living draws are offered to the "
@@ -198,15 +207,19 @@ BLANKS = [
         "`alive` shrink by what was taken; alive starts at 1, whatever the target's mass is.",
         7, 12, observe_rounds,
         # whole: takes (.2 .3 .2), leaves (0 0 .3), alive .3; then (0 0 .06) of (.15 .09 .06)
+        # a third round: leaves (0 0 .24), alive .24; then (0 0 .048) of (.12 .072 .048)
         # half: takes (.1 .15 .2), leaves (0 0 .05), alive .55; then (0 0 .05) of (0 0 .11)
         {"draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow":
             ([[0.4, 1, 1], [0, 0, 1]], [0.2, 0.3, 0.26]),
          "half of that target, k = 2": ([[0.2, 0.5, 1], [0, 0, 5 / 11]], [0.1, 0.15, 0.25]),
-         "the whole target, k = 1": ([[0.4, 1, 1]], [0.2, 0.3, 0.2])},
+         "the whole target, k = 1": ([[0.4, 1, 1]], [0.2, 0.3, 0.2]),
+         "the whole target, k = 3": ([[0.4, 1, 1], [0, 0, 1], [0, 0, 1]], [0.2, 0.3, 0.308])},
         lambda: lossless_law(("RRS",)),
         {"alive starts at the target's mass, so the dummy is forgotten":
             slip_rounds(alive_is_target=True),
          "alive never shrinks: the residual is not renormalised": slip_rounds(alive_stays=True),
+         "alive is 1 minus the last round's take, not what is left of alive":
+            slip_rounds(alive_forgets=True),
          "the target is not reduced by what was taken": slip_rounds(target_stays=True),
          "a coin is taken / draft instead of taken / offered": slip_rounds(by_draft=True)}),
     Blank(

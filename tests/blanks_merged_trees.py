@@ -3,7 +3,7 @@
 import torch
 
 from grading import Blank
-from merged_trees import block_mask, draw_in_both_keep_longer, merge, path_matrix
+from merged_trees import accept_paths, block_mask, draw_in_both_keep_longer, merge, path_matrix
 from tree_attention import Tree, walk
 
 FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
@@ -95,6 +95,18 @@ def no_padding(tree):
     return path_matrix(tree).clamp(min=0)
 
 
+def from_the_leaf(tree):
+    paths = path_matrix(tree)
+    for row, length in enumerate((paths >= 0).sum(1).tolist()):
+        paths[row, :length] = paths[row, :length].flip(0)
+    return paths
+
+
+def without_root(tree, target_probs, dice):
+    path, token = accept_paths(tree, target_probs, dice)
+    return path[1:], token
+
+
 BLANKS = [
     Blank(
         "merged_trees:phi", "Where does a row of the second tree stand in the union?",
@@ -112,7 +124,7 @@ BLANKS = [
         {"parents (-1, 0, 1, 1, 0, 4, 0)": [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]],
          "only a root": [[0]]}, paths_law,
         {"missing entries hold the root instead of -1": no_padding,
-         "the paths run from the leaf to the root": lambda tree: path_matrix(tree).flip(1)}),
+         "the paths run from the leaf to the root": from_the_leaf}),
     Blank(
         "merged_trees:accept_paths",
         "Walk the columns of the path matrix: draw the target's token once for the prefix that all "
@@ -123,6 +135,5 @@ BLANKS = [
          "the target says 8 at once": ([0], 8, 1)}, accept_law,
         {"only the first matching child is followed": walk,
          "each subtree draws for itself, and the longer path is kept": draw_in_both_keep_longer(3),
-         "the path does not start with the root":
-            lambda tree, probs, dice: (walk(tree, probs, dice)[0][1:], 0)}),
+         "the path does not start with the root": without_root}),
 ]

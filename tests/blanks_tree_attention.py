@@ -35,8 +35,9 @@ def tree_law(rule="walk"):
 
 
 def observe_mask(f):
-    return {"parents (-1, 0, 1, 1, 0, 4)": f(PARENTS).int(),
-            "the chain (-1, 0, 1)": f(torch.tensor([-1, 0, 1])).int()}
+    mask = f(PARENTS)
+    return {"parents (-1, 0, 1, 1, 0, 4)": mask, "the chain (-1, 0, 1, 2)": f(torch.arange(-1, 3)),
+            "the mask's dtype": str(mask.dtype)}
 
 
 def taught_mask(parents):
@@ -54,6 +55,11 @@ def hidden_root(parents):
     mask = taught_mask(parents)
     mask[1:, 0] = False
     return mask
+
+
+def near_only(parents):
+    rows = torch.arange(len(parents))
+    return (rows == 0) | (rows == parents[:, None]) | (rows == rows[:, None])
 
 
 def with_siblings(parents):
@@ -95,24 +101,30 @@ def slip_walk(parent_row=False, no_root=False, first_child=False):
     return walk
 
 
-FIRST_PASSES = ("children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .25 .5), then "
+FIRST_PASSES = ("children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .35 .4), then "
                 "(.5 .5 0); the first passes: path, token, what the dice were asked")
-MULTI = Tree([0, 0, 1], [-1, 0, 0], torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
-MULTI_TARGET = torch.tensor([[0.25, 0.25, 0.5], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
 
 
 def observe_multi(f):
-    def run(coins):
+    def two_children():  # made anew for every run: an answer may write into it
+        return Tree([0, 0, 1], [-1, 0, 0],
+                    torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
+
+    def run(tree, coins):
         dice = Script([], coins)
-        path, token = f(MULTI, MULTI_TARGET, dice)
+        target = torch.tensor([[0.25, 0.35, 0.4], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
+        path, token = f(tree, target[:len(tree)], dice)
         return path, token, dice.asked
 
-    return {FIRST_PASSES: run([True]),
-            "the first child fails, the second passes": run([False, True]),
-            "both fail": run([False, False])}
+    tree = two_children()
+    return {FIRST_PASSES: run(two_children(), [True]),
+            "the first child fails, the second passes": run(two_children(), [False, True]),
+            "both fail": run(tree, [False, False]),
+            "the tree's draft distribution at the root afterwards": tree.draft_probs[0],
+            "a root alone, without draft_probs": run(Tree([0], [-1]), [])}
 
 
-def slip_multi(keep_target=False, keep_draft=False, plain_end=False):
+def slip_multi(keep_target=False, keep_draft=False, plain_end=False, in_place=False):
     def multi_round(tree, target_probs, dice):
         from chain_specdec import acceptance_probability, residual
 
@@ -128,7 +140,7 @@ def slip_multi(keep_target=False, keep_draft=False, plain_end=False):
                     break
                 target = target if keep_target else residual(target, draft)
                 if not keep_draft:
-                    draft = draft.clone()
+                    draft = draft if in_place else draft.clone()
                     draft[token] = 0
                     draft = draft / draft.sum()
             else:
@@ -137,25 +149,29 @@ def slip_multi(keep_target=False, keep_draft=False, plain_end=False):
     return multi_round
 
 
+COMMIT = "length 2, keys 0..7, values 10..17, commit {}: length, keys and values after"
+
+
 def observe_commit(f):
     seen = {}
     for rows in ([0, 2, 3], [0], [0, 1, 2]):
         cache = KVCache(GPTConfig(3, 8, 1, 1, 1), 1, 8, "cpu", torch.float32)
         cache.kv[:] = torch.arange(8.0)[:, None]
+        cache.kv[:, 1] += 10
         cache.length = 2
         f(cache, rows)
-        seen[f"length 2, rows hold 0..7, commit {rows}: length and rows after"] = (
-            cache.length, cache.kv[0, 0, 0, 0, :cache.length, 0])
+        seen[COMMIT.format(rows)] = cache.length, cache.kv[0, :, 0, 0, :cache.length, 0]
     return seen
 
 
-def slip_commit(first=False, no_offset=False, no_root=False, no_length=False):
+def slip_commit(first=False, no_offset=False, no_root=False, no_length=False, keys_only=False):
     def commit(cache, rows):
         rows = rows[1:] if no_root else rows
         n = len(rows)
         index = torch.tensor(list(range(n)) if first else rows, dtype=torch.long)
         index = index + (0 if no_offset else cache.length)
-        cache.kv[..., cache.length:cache.length + n, :] = cache.kv.index_select(-2, index)
+        kv = cache.kv[:, :1] if keys_only else cache.kv
+        kv[..., cache.length:cache.length + n, :] = kv.index_select(-2, index)
         cache.length += 0 if no_length else n
 
     return commit
@@ -163,8 +179,8 @@ def slip_commit(first=False, no_offset=False, no_root=False, no_length=False):
 
 def observe_top(f):
     probs = torch.tensor([0.1, 0.4, 0.2, 0.3])
-    return {"probs (.1, .4, .2, .3), n = 2": list(f(probs, 2)),
-            "the same, n = 9": list(f(probs, 9))}
+    return {"probs (.1, .4, .2, .3), n = 2": f(probs, 2), "the same, n = 9": f(probs, 9),
+            "what comes back is a": type(f(probs, 2)).__name__}
 
 
 BLANKS = [
@@ -172,7 +188,8 @@ BLANKS = [
         "tree_attention:top",
         "Which n tokens become children? The most probable ones, best first.",
         "torch.topk; a vocabulary may be smaller than n.", 1, 3, observe_top,
-        {"probs (.1, .4, .2, .3), n = 2": [1, 3], "the same, n = 9": [1, 3, 2, 0]}, tree_law(),
+        {"probs (.1, .4, .2, .3), n = 2": [1, 3], "the same, n = 9": [1, 3, 2, 0],
+         "what comes back is a": "list"}, tree_law(),
         {"the least probable tokens come first": lambda p, n: p.argsort().tolist()[:n],
          "n may not exceed the vocabulary, and is not capped":
             lambda p, n: p.topk(n).indices.tolist(),
@@ -188,11 +205,14 @@ BLANKS = [
         {"parents (-1, 0, 1, 1, 0, 4)": [
             [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0],
             [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]],
-         "the chain (-1, 0, 1)": [[1, 0, 0], [1, 1, 0], [1, 1, 1]]}, tree_law(),
+         "the chain (-1, 0, 1, 2)": [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]],
+         "the mask's dtype": "torch.bool"}, tree_law(),
         {"siblings are visible": with_siblings, "the root is not visible": hidden_root,
          "the causal mask is used": lambda p: torch.ones(len(p), len(p)).tril().bool(),
          "only the parent is visible, not its ancestors":
             lambda p: torch.eye(len(p)).bool() | (torch.arange(len(p))[None] == p[:, None]),
+         "only the root, the parent and the node itself are visible": near_only,
+         "the mask holds numbers, not bools": lambda p: taught_mask(p).float(),
          "a node does not see itself":
             lambda p: taught_mask(p) & ~torch.eye(len(p)).bool()}),
     Blank(
@@ -213,23 +233,27 @@ BLANKS = [
         "Normalise both before the next child; if no child stays, the last residual speaks.",
         14, 15, observe_multi,
         {FIRST_PASSES: ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
-         "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.0, [0.0, 0.5, 0.5]]),
-         "both fail": ([0], 2, [0.5, 0.0, [0.0, 0.0, 1.0]])}, tree_law("multi_round"),
+         "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.8, [0.0, 0.5, 0.5]]),
+         "both fail": ([0], 2, [0.5, 0.8, [0.0, 0.0, 1.0]]),
+         "the tree's draft distribution at the root afterwards": [0.5, 0.25, 0.25],
+         "a root alone, without draft_probs": ([0], 2, [[0.25, 0.35, 0.4]])},
+        tree_law("multi_round"),
         {"the target is not updated after a rejection": slip_multi(keep_target=True),
-         "the draft distribution keeps the rejected token": slip_multi(keep_draft=True),
+         "the draft distribution keeps the rejected token, or loses it and is not normalised":
+            slip_multi(keep_draft=True),
+         "the rejected token is wiped out of the tree's own draft_probs": slip_multi(in_place=True),
          "the end draws from the target instead of the residual": slip_multi(plain_end=True)}),
     Blank(
         "nanogpt.model:KVCache.commit",
         "Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.",
         "Row 0 of the new rows lies at self.length. index_select copies, so nothing is overwritten "
         "before it is read.", 5, 8, observe_commit,
-        {"length 2, rows hold 0..7, commit [0, 2, 3]: length and rows after":
-            (5, [0.0, 1.0, 2.0, 4.0, 5.0]),
-         "length 2, rows hold 0..7, commit [0]: length and rows after": (3, [0.0, 1.0, 2.0]),
-         "length 2, rows hold 0..7, commit [0, 1, 2]: length and rows after":
-            (5, [0.0, 1.0, 2.0, 3.0, 4.0])}, None,
+        {COMMIT.format([0, 2, 3]): (5, [[0, 1, 2, 4, 5], [10, 11, 12, 14, 15]]),
+         COMMIT.format([0]): (3, [[0, 1, 2], [10, 11, 12]]),
+         COMMIT.format([0, 1, 2]): (5, [[0, 1, 2, 3, 4], [10, 11, 12, 13, 14]])}, None,
         {"the first rows are kept instead of the path's": slip_commit(first=True),
          "the rows are counted from the start of the cache": slip_commit(no_offset=True),
          "the root is not gathered": slip_commit(no_root=True),
+         "only the keys are gathered": slip_commit(keys_only=True),
          "the length does not move": slip_commit(no_length=True)}),
 ]

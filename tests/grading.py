@@ -237,9 +237,12 @@ def grade_answer(blank, answer, path="exercise.py"):
 
 
 def name_slip(blank, seen):
-    """'This is what you get when ...', if the answer behaves exactly like a known slip."""
+    """'This is what you get when ...', if the answer behaves exactly like a known slip.
+
+    Where all values are right, only the law tells a slip, and none is like the answer.
+    """
     for sentence, slip in blank.slips.items():
-        if behaviour(blank, slip) == seen:
+        if behaviour(blank, slip) == seen != plain(blank.expected):
             return f"\n    This is what you get when {sentence}."
     return ""
 

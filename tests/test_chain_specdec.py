@@ -196,3 +196,23 @@ def test_bad_input():
         next(speculate_chain(target, GPTDraft(target), [], 2, Sampler(1), Dice(0)))
     with pytest.raises(ValueError, match="k is 0"):
         next(speculate_chain(target, GPTDraft(target), [1], 0, Sampler(1), Dice(0)))
+    tokens = torch.tensor([0, 1, 0])
+    with pytest.raises(ValueError, match="table of 50257 x 50257 tokens does not fit"):
+        BigramDraft(tokens, 50257)
+    with pytest.raises(ValueError, match="smoothing is 0"):
+        BigramDraft(tokens, 2, smoothing=0)
+
+
+def test_a_reset_draft_model_has_forgotten_the_text():
+    drafter, fresh = (GPTDraft(random_gpt(0)) for _ in range(2))
+    drafter.observe([1, 2, 3])
+    drafter.logits(4)
+    drafter.reset()
+    assert torch.equal(drafter.logits(5), fresh.logits(5))
+
+
+def test_a_token_that_neither_gives_a_chance_counts_as_kept():
+    nothing, something = torch.tensor([0.0, 1.0]), torch.tensor([0.5, 0.5])
+    assert acceptance_probability(nothing, nothing, 0) == 1
+    assert acceptance_probability(something, nothing, 0) == 1
+    assert acceptance_probability(nothing, something, 0) == 0

@@ -69,6 +69,7 @@ OWN = [
     ("01", ["--stop", ""], "stop is empty"),
     ("02", ["--temperatures", "0", "-1"], "temperature is -1.0"),
     ("05", ["--temperatures", "nan"], "temperature is nan"),
+    ("04", ["--budget", "7"], "budget is 7; it must be even"),
     ("05", ["--budgets", "7", "0"], "budgets are [7, 0]"),
     ("05", ["--block-size", "0"], "block-size is 0"),
     ("05", ["--block-size", "300"], "block-size at most 207"),

@@ -279,7 +279,8 @@ def test_bad_input():
     target = random_gpt(0)
     with pytest.raises(ValueError, match="duty is 'x'"):
         DraftHead(target, HeadConfig((1,), "x"))
-    with pytest.raises(ValueError, match="layers are"):
-        DraftHead(target, HeadConfig((99,)))
+    for layers in ((99,), (-1,), ()):
+        with pytest.raises(ValueError, match="layers are"):
+            DraftHead(target, HeadConfig(layers))
     with pytest.raises(ValueError, match="budget is 0"):
         HeadDrafter(None, budget=0)

@@ -332,6 +332,12 @@ def test_bad_input():
     wrong.tokens[2] = int((tree.draft_probs[0] == 0).nonzero()[0])
     with pytest.raises(ValueError, match="row 2 of the tree"):
         LayerVerification(RRS)(wrong, target, Dice(0))
+    wrong.tokens[2] = target.shape[1]
+    for judged, probs in (wrong, target), (tree, torch.cat([target, target], 1)):
+        with pytest.raises(ValueError, match="must be of one vocabulary"):
+            LayerVerification(RRS)(judged, probs, Dice(0))
+    with pytest.raises(ValueError, match="depth is 0"):
+        SampledTreeDrafter(None, multi_chain, 2, 0, Sampler(1), Dice(1))
     with pytest.raises(ValueError, match="BV judges chains"):
         BlockVerification()(tree, target, Dice(0))
     with pytest.raises(ValueError, match="parts below it"):

@@ -259,3 +259,5 @@ def test_bad_input():
         trie_merge([FIRST, other_root], [[0, -1, -2, -2], [0, -1]], 3)
     with pytest.raises(ValueError, match="budget is 0"):
         trie_merge([FIRST, SECOND], [[0, -1, -2, -2], [0, -1, -2, -2]], 0)
+    with pytest.raises(ValueError, match="budget is 0"):
+        TrieDrafter([], 0)

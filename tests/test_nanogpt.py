@@ -186,6 +186,8 @@ def test_stop_string_and_length_cut_inside_a_block():
         collect(iter(()), 0)
     with pytest.raises(ValueError, match="stop is empty"):
         collect(iter(()), 9, "", decode)
+    with pytest.raises(ValueError, match="stop needs decode"):
+        collect(iter(()), 9, "x")
 
 
 def test_packed_bfloat16_stays_close():
@@ -223,7 +225,9 @@ def test_checkpoints_are_keyed_and_checked(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert load_checkpoint(path, config)["step"] == 3  # what was there is still there
     assert len(list(tmp_path.iterdir())) == 1
-    for content in (b"", b"not a checkpoint", path.read_bytes()[:100]):
+    whole = path.read_bytes()
+    garbage = [hashlib.sha256(bytes([i])).digest()[:8] for i in range(256)]
+    for content in (b"", b"not a checkpoint", whole[:100], *garbage):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="damaged"):
             load_checkpoint(path, config)

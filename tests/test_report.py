@@ -4,8 +4,16 @@ import pytest
 import torch
 from test_chain_specdec import random_gpt
 
-from nanogpt.generate import Generation, Step
-from nanogpt.report import histogram, print_bottlenecks, print_differences, why_not_faster
+from nanogpt.generate import Generation, Step, collect, plain_decode
+from nanogpt.report import (
+    distinct_share,
+    histogram,
+    logits_before,
+    print_bottlenecks,
+    print_differences,
+    why_not_faster,
+)
+from nanogpt.sampling import Dice, Sampler
 
 
 def test_the_histogram_counts_percent_of_the_steps_and_pools_the_long_ones():
@@ -41,6 +49,22 @@ def test_the_predicted_speed_up_is_tau_times_c1_over_the_cost_of_a_round(capsys)
     print_bottlenecks(results, "plain", {1: 2.0, 4: 3.0})
     out = capsys.readouterr().out
     assert out.count("1.50x") == 3  # predicted, measured, and once more in the sentence
+
+
+def test_the_gap_is_the_one_that_plain_decoding_saw():
+    """Behind the place where the window slid, a prefill of the whole text sees something else."""
+    target, seen = random_gpt(1, block_size=16), []
+    sampler = Sampler(0)
+    steps = plain_decode(target, [1, 2], lambda logits: seen.append(logits) or sampler(logits),
+                         Dice(0))
+    tokens = collect(steps, 40).tokens
+    for place in (0, 5, 14, 15, 22, 23, 39):
+        assert torch.equal(logits_before(target, [1, 2], tokens[:place]), seen[place])
+
+
+def test_short_texts_repeat_nothing():
+    assert distinct_share([1, 2]) == distinct_share(range(9)) == 1
+    assert distinct_share([1] * 9) == 1 / 4
 
 
 def test_methods_that_part_at_one_place_share_a_line(capsys):
