@@ -102,7 +102,7 @@ def decoders(models, sampler, budgets):
 
 def costs(models, prompt):
     """The ideal's prices, measured by themselves -> c(N) as {N: ms}, ms of one drafter pass."""
-    curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64, 128])
+    curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64, 128], repeats=15)
     return curve, pass_ms(models.block, prompt)
 
 
