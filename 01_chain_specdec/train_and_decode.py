@@ -35,10 +35,10 @@ SWEEP = (1, 2, 4, 8)
 
 def load_models(args, dataset, device):
     """-> the target, {name: draft model}; all trained or loaded, as decoding copies."""
+    bigram = BigramDraft(dataset.train, dataset.vocab_size)  # may refuse: before any training
     target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
     small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
-    return target, {"bigram": BigramDraft(dataset.train, dataset.vocab_size),
-                    "small GPT": GPTDraft(small)}
+    return target, {"bigram": bigram, "small GPT": GPTDraft(small)}
 
 
 def save_figures(args, results, lines, drafters):

@@ -130,14 +130,14 @@ def main(argv=None):
     prompt = check_decoding(args, dataset)
     for temperature in args.temperatures:
         Sampler(temperature)  # refuses a bad one before anything is trained
+    bigram = TreeBigram(dataset.train, dataset.vocab_size)  # may refuse, too
     worked_example(args.out)
     bias_of_the_rules(args.out)
 
     trained = get_gpt(args.size, dataset, device, args.retrain)
     small = get_gpt("draft", dataset, device, args.retrain)
     target = for_decoding(trained, args.precision)
-    models = {"bigram": TreeBigram(dataset.train, dataset.vocab_size),
-              "small GPT": TreeGPT(for_decoding(small, "float32"))}
+    models = {"bigram": bigram, "small GPT": TreeGPT(for_decoding(small, "float32"))}
     one_real_step(target, models["small GPT"], prompt, dataset.tokenizer, args.out)
 
     print(f"\nGreedy text with a tree 2-2-1-1 of the small GPT, after {args.prompt!r}:\n")
