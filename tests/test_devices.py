@@ -1,0 +1,97 @@
+"""Every script runs on every device that is here, and on a pretended GPU where there is none."""
+
+import contextlib
+from dataclasses import replace
+
+import draft_heads
+import pytest
+import torch
+from pretended_device import pretended_cuda
+from test_cli import SCRIPTS, load_script
+
+import train_drafter
+from nanogpt import checkpoint, train
+from nanogpt.model import GPT, GPTConfig
+
+CHAPTERS = [name for name in SCRIPTS if name != "toy"]
+HERE = {"pretended": True, "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available()}
+DEVICES = [name for name, there in HERE.items() if there]
+
+
+@contextlib.contextmanager
+def on(device):
+    """Yields the name for --device, and what counts the tensors made there (or None)."""
+    if device != "pretended":
+        yield device, None
+    else:
+        with pretended_cuda() as pretended:
+            yield "cuda", pretended
+
+
+@pytest.fixture
+def trained_in_no_time(monkeypatch, tmp_path_factory, device):
+    """Tiny models, three training steps each; what one chapter trained, the next ones load."""
+    for size, layers in (("draft", 1), ("baby", 4)):
+        monkeypatch.setitem(train.SIZES, size, replace(
+            train.SIZES[size], n_layer=layers, n_head=2, n_embd=16))
+    fit = train.fit
+
+    def short_fit(model, batch_loss, recipe, *args, evaluate=None, **more):
+        return fit(model, batch_loss, replace(recipe, steps=3), *args, **more)
+
+    for module in (train, draft_heads, train_drafter):
+        monkeypatch.setattr(module, "fit", short_fit)
+    monkeypatch.setattr(checkpoint, "CHECKPOINTS", tmp_path_factory.getbasetemp() / device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_chapters_script(trained_in_no_time, tmp_path, capsys, chapter, device):
+    """Train, save, load, decode with every method, time, draw: no tensor strays."""
+    flags = ["--prompts", "1", "--max-new-tokens", "12", "--out", str(tmp_path / "figures")]
+    script = load_script(chapter)
+    if chapter == "02":  # exact laws of models without a device: minutes under the watch
+        script.bias_of_the_rules = lambda out: None
+    with on(device) as (name, pretended):
+        script.main([*flags, "--device", name])
+    assert "tau" in capsys.readouterr().out
+    assert pretended is None or pretended.results > 10_000
+
+
+def small_gpt():
+    torch.manual_seed(0)
+    return GPT(GPTConfig(11, 16, 2, 2, 8))
+
+
+STRAYS = {
+    "tokens": lambda m, t: m(t.cpu()),
+    "positions": lambda m, t: m(t, positions=torch.arange(3)[None]),
+    "mask": lambda m, t: m(t, mask=torch.ones(3, 3, dtype=torch.bool), cache=m.new_cache())[0]
+        + torch.zeros(11),
+    "sum": lambda m, t: m(t)[0] + torch.zeros(11),
+    "cat": lambda m, t: torch.cat([m(t)[0], torch.zeros(1, 1, 11)], 1),
+    "index": lambda m, t: torch.zeros(11)[t],
+    "numpy": lambda m, t: m(t)[0].detach().numpy(),
+    "generator": lambda m, t: torch.multinomial(torch.softmax(m(t)[0][0], -1), 1,
+                                                generator=torch.Generator()),
+}
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+def test_the_pretended_device_notices(stray):
+    with pretended_cuda():
+        model = small_gpt().to("cuda")
+        tokens = torch.tensor([[1, 2, 3]], device="cuda")
+        assert model(tokens)[0].device.type == "cuda"
+        with pytest.raises((RuntimeError, TypeError)):
+            STRAYS[stray](model, tokens)
+
+
+def test_the_pretended_device_changes_no_number():
+    tokens = torch.tensor([[1, 2, 3]])
+    here = small_gpt()(tokens)[0]
+    with pretended_cuda():
+        there = small_gpt().to("cuda")(tokens.to("cuda"))[0]
+        assert there.device.type == "cuda" and there.cpu().device.type == "cpu"
+        assert torch.equal(there.cpu(), here)
