@@ -4,8 +4,6 @@ A verification of N rows costs the same whether the rows stand in a line or bran
 the number of draft tokens, is held equal, and only the shape differs.
 """
 
-import statistics
-
 from nanogpt.generate import plain_decode
 from nanogpt.report import print_table
 from nanogpt.sampling import Dice
@@ -63,22 +61,22 @@ def chain_and_best_tree(results, curve):
 
     results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
     -> {budget: {"chain" or "tree": dict}}, the tree being the fastest of its budget, with name,
-    tau, speedup, draft_ms (a step), and ideal, the speed-up tau * c(1) / (c(N) + draft) that only
-    the drafter and the target's forward would leave. tau is pooled over the prompts, the speed-up
-    is their median, so the two may differ by more than overhead if the prompts are few.
+    tau, speedup, draft_ms (a step), and predicted, the speed-up tau * c(1) / (c(N) + draft) that
+    only the drafter and the target's forward would leave. tau is pooled over the prompts, the
+    speed-up is their median, so the two may differ by more than overhead if the prompts are few.
     """
     table = {}
     for budget, shapes in SHAPES.items():
         lines = []
         for name in (shape_name(shape) for shape in shapes if shape_name(shape) in results):
             runs = results[name]
-            tau = summarize(runs)["tau"]
-            draft_ms = 1e3 * statistics.median(s.seconds["draft"] for g in runs for s in g.steps)
+            line = summarize(runs)
+            tau, draft_ms = line["tau"], line["verb_ms"]["draft"]
             verify_ms = interpolate(curve, budget + 1)
             lines.append({
                 "name": name, "tau": tau, "draft_ms": draft_ms,
                 "speedup": speedup(runs, results["plain"]),
-                "ideal": tau * curve[1] / (verify_ms + draft_ms),
+                "predicted": tau * curve[1] / (verify_ms + draft_ms),
             })
         if lines:
             table[budget] = {"chain": lines[0],
@@ -97,7 +95,7 @@ def print_verdict(table, curve):
         for line in pair.values():
             rows.append([
                 line["name"], f"{interpolate(curve, budget + 1) / curve[1]:.2f}",
-                f"{line['draft_ms']:.2f}", f"{line['tau']:.2f}", f"{line['ideal']:.2f}x",
+                f"{line['draft_ms']:.2f}", f"{line['tau']:.2f}", f"{line['predicted']:.2f}x",
                 f"{line['speedup']:.2f}x" + (" <" if line["speedup"] == fastest else "  "),
             ])
-    print_table(["shape", "c(N)/c(1)", "draft ms", "tau", "ideal", "speed-up  "], rows)
+    print_table(["shape", "c(N)/c(1)", "draft ms", "tau", "predicted", "speed-up  "], rows)

@@ -49,7 +49,7 @@ def explain(runs, proposals):
 def draw_calibration(proposals, ax=None):
     """N mu, the accepted length that a head expects, against the length accepted."""
     ax = ax or plots.new_axes(5.6, 4)
-    for head, color in ((0, plots.BLUE), (1, plots.ORANGE)):
+    for head, color in enumerate(plots.HEADS):
         points = sorted((step.means[head] * step.nodes[head], step.lengths[head])
                         for step in proposals)
         size = max(len(points) // 8, 1)
@@ -69,7 +69,7 @@ def draw_choices(steps, text_of_token, text, ax=None):
     ax = ax or plots.new_axes(11, 3.6)
     places, top = range(len(steps)), max(max(s.means) for s in steps)
     chosen, right = -0.2 * top, -0.4 * top
-    for head, color in ((0, plots.BLUE), (1, plots.ORANGE)):
+    for head, color in enumerate(plots.HEADS):
         ax.plot(places, [s.means[head] for s in steps], color=color, marker="o", markersize=4,
                 label=f"mean confidence of head {head + 1}")
         mine = [i for i in places if steps[i].chosen == head]
@@ -80,7 +80,7 @@ def draw_choices(steps, text_of_token, text, ax=None):
                   fontsize=8, family="DejaVu Sans Mono", parse_math=False)
     ticks = [tick for tick in ax.get_yticks() if 0 <= tick <= top]
     ax.set_yticks([right, chosen, *ticks],
-                  ["would have been longer", "was chosen", *(f"{t:.1f}" for t in ticks)])
+                  ["would have been longer", "was chosen", *(f"{t:.2g}" for t in ticks)])
     ax.set_ylim(-0.5 * top, 1.3 * top)
     ax.legend(frameon=False, fontsize=9, ncols=2, loc="upper center")
     return plots.plain_frame(ax, None, "root token of each step", "mean confidence")

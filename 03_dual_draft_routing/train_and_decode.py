@@ -5,8 +5,6 @@
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
 
-import statistics
-
 from draft_heads import default_configs, get_heads, heads_for_decoding
 from replay import PAPER, texts_of
 from router_report import draw_calibration, draw_choices, explain, replay_table
@@ -80,9 +78,7 @@ def main(argv=None):
         results_table(results, "plain", greedy=sampler.temperature == 0)
         if sampler.temperature == 0:
             print_differences(results, "plain", prompts, target)
-        print("share of drafting: " + ", ".join(
-            f"{name} {statistics.mean(g.share('draft') for g in runs):.0%}"
-            for name, runs in results.items() if name != "plain") + "\n")
+        print()
         print_bottlenecks(results, "plain", curve)
         # Replayed texts must fit into the window, and hold a few steps.
         length = min(max(args.max_new_tokens, 16), target.block_size - len(prompts[0]))

@@ -21,18 +21,16 @@ from nanogpt.timing import compare, cost_curve
 from nanogpt.train import get_gpt
 from tree_attention import Tree, speculate
 
-COLORS = (plots.BLUE, plots.ORANGE)
-
 
 def draw_example(out):
     """The paper's worked example, n1 = 3: tree and mask of the union, a colour for each head."""
     first = Tree([0, 1, 2, 3], [-1, 0, 1, 1])
     union = merge(first, Tree([0, 1, 4, 5], [-1, 0, 1, 0]))
     names = ["s", "a", "b", "c", "d", "e"]
-    colors = [plots.INK] + [COLORS[row > 3] for row in range(1, 7)]
+    colors = [plots.INK] + [plots.HEADS[row > 3] for row in range(1, 7)]
     plots.save(plots.draw_tree(union, names.__getitem__, colors=colors), out / "example.png")
     mask = block_mask(first, Tree([0, 1, 4, 5], [-1, 0, 1, 0]))
-    plots.save(plots.draw_mask(mask, [f"{row} {names[int(t)]}" for row, t in
+    plots.save(plots.draw_mask(mask, [f"{row}:{names[int(t)]}" for row, t in
                                       enumerate(union.tokens)], title="M of the union"),
                out / "mask.png")
 
@@ -45,7 +43,7 @@ def draw_real_step(target, heads, prompt, tokenizer, out):
     step = max(steps[:-1], key=lambda step: len(step.tokens))
     tree, path, target_probs = step.detail
     # The heads' trees hold equally many nodes, so the second starts behind the half.
-    colors = [plots.INK] + [COLORS[row > (len(tree) - 1) // 2] for row in range(1, len(tree))]
+    colors = [plots.INK] + [plots.HEADS[row > (len(tree) - 1) // 2] for row in range(1, len(tree))]
     plots.save(plots.draw_tree(tree, lambda t: tokenizer.decode([t]), path, target_probs,
                                colors=colors, next_token=step.tokens[-1]), out / "tree.png")
 

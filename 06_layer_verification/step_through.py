@@ -19,7 +19,7 @@ from tree_attention import TreeGPT, speculate
 
 
 def record(args, dataset, device, prompt):
-    """-> the trace of an instructive step: KSEQ under the layer lift on a complete tree."""
+    """-> the trace of an instructive step: K-SEQ under the layer lift on a complete tree."""
     target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
     small = TreeGPT(for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision))
     dice, rule, law = VisibleDice(args.seed), LayerVerification(KSEQ), Sampler(1.0, top_k=20)
@@ -29,14 +29,15 @@ def record(args, dataset, device, prompt):
         target, drafter, prompt, Sampler(1.0), dice, rule), target, prompt, dice, args.steps,
         note=lambda: (scored[-1][0][0].tolist(), judged[-1][0][0].tolist())),
         dataset.tokenizer.decode)
-    story = Story(step, dataset.tokenizer.decode)
+    story = Story(step, dataset.tokenizer.decode, target_name="q, target",
+                  guess_name="p, drafter")
     rolls = story.draft(sampled=True)
     story.verify("Now every node's two laws are known, and the rule can begin.")
     story.layers(rolls, *step.extra)
     story.commit()
     return story.trace("06", "Layer verification", f"{args.size} target in "
                        f"{precision_of(target)}, a complete tree of depth 3 drawn from the small "
-                       "GPT, LV of KSEQ, temperature 1")
+                       "GPT, LV + K-SEQ, temperature 1")
 
 
 if __name__ == "__main__":

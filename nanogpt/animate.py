@@ -17,6 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
+from nanogpt import plots
 from nanogpt.plots import (
     BLUE,
     FAINT,
@@ -35,7 +36,8 @@ from nanogpt.trace import ancestor_rows, short
 
 WIDTH, HEIGHT, DPI = 8, 6, 100
 COLORS = 40  # of the GIF's palette; one more says: as before
-HEADS = ("white", "#F6EAA6", "#EED3E2")  # who drafted a node, where there are two; see stepper.html
+# Who drafted a node: anybody, head 1, head 2. The page has the same colours (stepper.html).
+HEADS = ("white", tint(plots.HEADS[0], 0.25), tint(plots.HEADS[1], 0.4))
 EXACT = ("white", INK, FAINT, GREY, BLUE, ORANGE, GREEN, RED, *HEADS[1:], tint(ORANGE, 0.25),
          tint(GREY, 0.35))
 MONO = {"family": "DejaVu Sans Mono", "parse_math": False}
@@ -133,7 +135,8 @@ def draw_tree(ax, trace, frame):
         if own:
             continue
         ax.annotate(str(row), (x, y), (13, -11), textcoords="offset points", fontsize=7.5,
-                    color=FAINT, zorder=4, ha="center", va="center")
+                    color=FAINT, zorder=2, ha="center", va="center",
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})
         if frame["scores"] and frame["scores"][row] is not None:
             ax.annotate(short(frame["scores"][row]), (x, y), (-15, 0), fontsize=8, color=INK,
                         textcoords="offset points", ha="right", va="center", zorder=2,
@@ -150,7 +153,8 @@ def draw_lit_mask(ax, trace, frame):
     ax.axis("on")
     draw_mask(mask, [node["text"] for node in trace["nodes"][:n]], ax, "the attention mask")
     ax.title.set(fontsize=9, color=FAINT)
-    ax.tick_params(labelsize=min(9, 110 / n))
+    cell = 72 * HEIGHT * ax.get_position().height / n  # in points; two letters must fit into it
+    ax.tick_params(labelsize=min(9, 0.75 * cell))
     for row in pointed(trace, frame):
         if row < lit:
             ax.add_patch(plt.Rectangle((-0.5, row - 0.5), n, 1, fill=False, edgecolor=ORANGE,
@@ -173,9 +177,11 @@ def draw_law(figure, ax, bars, count):
         if any(row[key] is not None for row in rows)]
     left, top = ax.get_position().x0, ax.get_position().y1
     figure.text(left, top + 0.008, bars["title"], fontsize=9, color=INK, **MONO)
-    for i, (_, color, name) in enumerate(both):
-        figure.text(0.98 - 0.125 * (len(both) - 1 - i), top + 0.008, name, fontsize=9, color=color,
-                    ha="right", fontweight="bold")
+    right = 0.98
+    for _, color, name in reversed(both):
+        figure.text(right, top + 0.008, name, fontsize=9, color=color, ha="right",
+                    fontweight="bold")
+        right -= 0.03 + 0.0105 * len(name)
     longest = max([row[key] or 0 for row in rows for key, _, _ in both] + [0.01])
     for place, row in enumerate(rows):
         if row["marked"]:

@@ -155,11 +155,6 @@ class Generation:
         """Accepted draft tokens of each step, the target's own token not counted."""
         return [len(step.tokens) - 1 for step in self.steps]
 
-    def share(self, verb):
-        """The part of the wall time that a verb took, 0..1."""
-        total = sum(sum(step.seconds.values()) for step in self.steps)
-        return sum(step.seconds.get(verb, 0.0) for step in self.steps) / max(total, 1e-12)
-
 
 def collect(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
     """Run a decoder until max_new_tokens or until the text holds the stop string.

@@ -4,7 +4,8 @@ Every function draws into the matplotlib Axes it is given, or makes one of a siz
 notebook, and returns it; `save` writes it to a file. No setting of matplotlib is changed.
 
 The colours are those of Okabe and Ito, which colour-blind readers can tell apart. Blue always
-means accepted or kept, grey rejected, orange the token that the target adds.
+means accepted or kept, grey rejected, orange the token that the target adds; where two heads
+draft, green is head 1 and purple head 2.
 """
 
 from pathlib import Path
@@ -17,6 +18,7 @@ INK, FAINT, GREY = "#222222", "#777777", "#B5B5B5"
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY = "#CC79A7", "#56B4E9"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, INK, FAINT)
+HEADS = (GREEN, PURPLE)
 MARKERS = "osD^vPX*"
 VERBS = {"draft": ORANGE, "verify": BLUE, "accept": GREEN, "commit": PURPLE}
 

@@ -126,7 +126,7 @@ def why_not_faster(name, results, baseline):
         "accepting, committing and Python": step_ms - spent["draft"] - spent["verify"],
     }
     worst = max(parts, key=parts.get)
-    listed = ", ".join(f"{part} {ms:.2f}" for part, ms in parts.items())
+    listed = ", ".join(f"{part} {round(ms, 2) + 0.0:.2f}" for part, ms in parts.items())
     return (f"{name}: {tau:.2f} tokens a forward, {measured:.2f}x. Why not {tau:.2f}x? A round "
             f"takes {step_ms:.2f} ms, a plain step {plain_ms:.2f}; the difference in ms: "
             f"{listed}. The bottleneck is {worst}.")

@@ -28,7 +28,7 @@ class Story:
     decode: tokens -> text. verified: how many rows the target read, if later rows are drafts that
     were never verified (chapter 03). groups: for each row who drafted it, 0 if there is but one;
     names: of group 1 and group 2; scores: with groups, their cumulative log-probabilities, a row.
-    guess_name: what the drafter's law is called where it stands beside the target's.
+    target_name, guess_name: what the two laws are called in the chapter's letters.
     """
 
     step: Recorded
@@ -37,6 +37,7 @@ class Story:
     groups: list | None = None
     names: tuple = ()
     scores: list | None = None
+    target_name: str = "p, target"
     guess_name: str = "q, drafter"
     frames: list = field(default_factory=list)
 
@@ -57,7 +58,7 @@ class Story:
         self.frames.append({"verb": verb, "text": text, "focus": list(focus), "bars": bars,
                             "line": line, **self.state})
 
-    def bars(self, title, target=None, guess=None, marked=(), count=7, law="p, target", name=None):
+    def bars(self, title, target=None, guess=None, marked=(), count=7, law=None, name=None):
         """The most probable tokens of one or two laws (V,), the marked ones always among them.
 
         A token that no law knows (nan) has no bar. law, name: what they are called.
@@ -66,7 +67,8 @@ class Story:
         ranked = torch.stack(laws).amax(0).argsort(descending=True, stable=True).tolist()
         kept = [t for i, t in enumerate(ranked) if i < count - len(marked) or t in marked]
         kept = sorted(kept[:count], key=lambda t: -float(laws[0][t]))
-        return {"title": title, "law": law, "guess": name or self.guess_name, "rows": [
+        return {"title": title, "law": law or self.target_name,
+                "guess": name or self.guess_name, "rows": [
             {"text": self.text(t), "target": number(target, t), "draft": number(guess, t),
              "marked": t in marked} for t in kept if t in marked
             or any(number(one, t) is not None for one in (target, guess))]}
@@ -242,7 +244,7 @@ class Story:
         self.frame("accept", f"{why}: u = {short(roll.u)} falls on "
                    f"'{self.text(roll.value)}'. It is the next root.", [row],
                    self.bars(f"after {self.name(row)}", roll.probs, guess, [roll.value],
-                             law="residual" if residual else "p, target"), self.line(roll),
+                             law="residual" if residual else None), self.line(roll),
                    next={"text": self.text(roll.value), "parent": row})
 
     def commit(self):

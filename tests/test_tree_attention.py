@@ -334,7 +334,7 @@ def test_chain_and_best_tree():
     (budget, pair), = chain_and_best_tree(results, {1: 1000.0, 9: 2000.0}).items()
     assert (budget, pair["tree"]["name"], pair["tree"]["tau"]) == (4, "tree 2-1", 3)
     assert pair["chain"]["speedup"] == pytest.approx(1.6)
-    assert pair["chain"]["ideal"] == pytest.approx(2 * 1000 / (1500 + 250))
+    assert pair["chain"]["predicted"] == pytest.approx(2 * 1000 / (1500 + 250))
 
 
 # ---------------------------------------------------------------- bad input
