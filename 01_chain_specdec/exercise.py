@@ -9,7 +9,9 @@ and ask for a hint with `python tests/grade.py 01 --hint NAME`. Replace each
 import torch
 
 # Draft k tokens after the root, one by one, each drawn from the drafter's own distribution, and
-# keep that distribution: the accept rule will divide by it.
+# keep that distribution: the accept rule will divide by it. drafter.logits(token) reads a
+# token, sampler(logits) is a distribution, dice.draw(probs) a token. At the window's end k is
+# 0.
 # About 5 lines, 6 minutes.
 # Example: drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3: drafted,
 #   draft_probs, what the dice were asked -> [[2, 3], [[0, 0.75, 0.25, 0], [0.25, 0, 0, 0.75]],
@@ -52,8 +54,9 @@ def residual(target_probs, draft_probs):
     raise NotImplementedError("not yet: residual")
 
 
-# Go through the drafts: a coin for each. At the first that fails, draw from the residual of
-# that position; if none fails, draw a bonus token.
+# Go through the drafts: a coin for each, dice.flip(a), True with the probability a that the
+# draft stays. At the first that fails, draw from the residual of that position; if none fails,
+# or there are no drafts, draw a bonus token with dice.draw(probs).
 # About 4 lines, 8 minutes.
 # Example: drafted 1, 0; draft (.5 .5 0), (.25 .25 .5); target (.5 .25 .25), (.5 .5 0), (.1 .2
 #   .7); both coins pass: n, token, what the dice were asked -> [2, 2, [0.5, 1.0, [0.1, 0.2,

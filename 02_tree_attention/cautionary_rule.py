@@ -84,14 +84,14 @@ def first_tokens(law, n):
     return shorter
 
 
-def mean_bias(accept, branching, drawn, length, vocab=4, seeds=2, drafter_is_target=False):
+def mean_bias(accept, branching, drawn, length, vocab=4, pairs=30, drafter_is_target=False):
     """Total variation, 0..1, between the round's law and the target's, at temperature 1.
 
     -> a list: for the first token, the first two, ... the first `length`; each the mean over
-    `seeds` pairs of random models.
+    so many pairs of random models.
     """
     biases = []
-    for seed in range(seeds):
+    for seed in range(pairs):
         model = ToyModel(seed, vocab)
         draft_model = model if drafter_is_target else ToyModel(100 + seed, vocab)
         law = one_round_law(accept, model, draft_model, branching, drawn, length)
@@ -99,7 +99,7 @@ def mean_bias(accept, branching, drawn, length, vocab=4, seeds=2, drafter_is_tar
             total_variation(first_tokens(law, n), target_law(model, SAMPLER, PROMPT, n))
             for n in range(1, length + 1)
         ])
-    return [sum(column) / seeds for column in zip(*biases, strict=True)]
+    return [sum(column) / pairs for column in zip(*biases, strict=True)]
 
 
 BREAKS = {  # what is looked at: rule, branching, are the children drawn, how many tokens
@@ -108,20 +108,16 @@ BREAKS = {  # what is looked at: rule, branching, are the children drawn, how ma
     "two drawn children, the old coin for the second": (independent_coins, (2,), True, 1),
     "chain of 2, drawn, no residual at its end": (independent_coins, (1, 1), True, 2),
 }
-RULES = {
-    "independent coins": (independent_coins, False),
-    "walk": (walk, False),
-    "multi-round": (multi_round, True),
+RULES = {  # rule, are the children drawn, pairs of models (drawn trees take seconds a pair)
+    "independent coins": (independent_coins, False, 30),
+    "walk": (walk, False, 30),
+    "multi-round": (multi_round, True, 2),
 }
 
 
-def bias_table(branching=(2, 2), drafter_is_target=False, **models):
-    """The bias of every rule of the chapter on one shape -> {rule: list as of `mean_bias`}.
-
-    models: vocab and seeds, see `mean_bias`.
-    """
+def bias_table(branching=(2, 2), drafter_is_target=False, vocab=4):
+    """The bias of every rule of the chapter on one shape -> {rule: list as of `mean_bias`}."""
     return {
-        name: mean_bias(accept, branching, drawn, len(branching),
-                        drafter_is_target=drafter_is_target, **models)
-        for name, (accept, drawn) in RULES.items()
+        name: mean_bias(accept, branching, drawn, len(branching), vocab, pairs, drafter_is_target)
+        for name, (accept, drawn, pairs) in RULES.items()
     }

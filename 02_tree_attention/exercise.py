@@ -53,7 +53,8 @@ def walk(tree, target_probs, dice):
 
 
 # Chapter 01's coin for each child in turn. After a rejection the target becomes the residual,
-# and the draft distribution loses the rejected token.
+# and the draft distribution loses the rejected token. Where nothing was drafted, the tree is a
+# root without draft_probs.
 # About 14 lines, 15 minutes.
 # Example: children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .35 .4), then (.5 .5
 #   0); the first passes: path, token, what the dice were asked -> [[0, 1], 0, [0.5, [0.5, 0.5,
@@ -67,12 +68,14 @@ def multi_round(tree, target_probs, dice):
     the residual, and the draft distribution loses the rejected token; both are normalised, so the
     next child is judged as if it were the first. Accepts more often than the walk where the
     drafter is good. (Jeon et al., recursive rejection sampling.)
-    Arguments and result as `walk`; the tree must carry draft_probs.
+    Arguments and result as `walk`; a tree with drafts must carry draft_probs.
     """
     raise NotImplementedError("not yet: multi_round")
 
 
-# Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.
+# Keep the accepted path's rows of the KV cache, in this order, right behind the committed ones.
+# self.kv is (n_layer, 2, B, n_head, rows, head_dim), see KVCache in nanogpt/model.py;
+# self.length counts the committed rows.
 # About 5 lines, 8 minutes.
 # Example: length 2, keys 0..7, values 10..17, commit [0, 2, 3]: length, keys and values after
 #   -> [5, [[0, 1, 2, 4, 5], [10, 11, 12, 14, 15]]]

@@ -252,7 +252,7 @@ def multi_round(tree, target_probs, dice):
     the residual, and the draft distribution loses the rejected token; both are normalised, so the
     next child is judged as if it were the first. Accepts more often than the walk where the
     drafter is good. (Jeon et al., recursive rejection sampling.)
-    Arguments and result as `walk`; the tree must carry draft_probs.
+    Arguments and result as `walk`; a tree with drafts must carry draft_probs.
     """
     path = [0]
     while True:

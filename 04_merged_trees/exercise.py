@@ -22,7 +22,8 @@ def phi(row, n_first):
     raise NotImplementedError("not yet: phi")
 
 
-# One row for each leaf: the path from the root to it, -1 behind its end.
+# One row for each leaf, in the order of the leaves' rows: the path from the root to it, -1
+# behind its end.
 # About 7 lines, 10 minutes.
 # Example: parents (-1, 0, 1, 1, 0, 4, 0) -> [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]]
 

@@ -34,10 +34,10 @@ def best_first_tree(root, log_probs, budget):
     min(budget, number of prefixes) nodes, in the order of falling probability.
     Ringel and Romano, Algorithm 1.
 
-    Worked example: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap starts with (1) at .6. Pop
-    it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1); push its sibling (1,2)
-    at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4 = 1.54 tokens of a
-    draw from q_1 x q_2 lie in it.
+    Worked example, prefixes in ranks from 1: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
+    starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
+    push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
+    = 1.54 tokens of a draw from q_1 x q_2 lie in it.
 
     subtle: two pushes per pop are enough. A prefix enters the heap when its predecessor leaves
     it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so

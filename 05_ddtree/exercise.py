@@ -11,7 +11,7 @@ import torch
 from tree_attention import Tree
 
 # The score of the next sibling, from the parent's score and the depth's ranked log-
-# probabilities.
+# probabilities, a list of floats that may end in -inf.
 # About 1 line, 3 minutes.
 # Example: parent -1, ranked (-.5, -1.5, -2), rank 0 -> -2.5
 
@@ -26,7 +26,7 @@ def sibling_score(parent_score, ranked, rank):
 
 
 # The score of the first child, from the node's score and the next depth's ranked log-
-# probabilities.
+# probabilities, a list of floats.
 # About 1 line, 3 minutes.
 # Example: node -1, next position (-.25, -3) -> -1.25
 
@@ -50,10 +50,10 @@ def best_first_tree(root, log_probs, budget):
     min(budget, number of prefixes) nodes, in the order of falling probability.
     Ringel and Romano, Algorithm 1.
 
-    Worked example: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap starts with (1) at .6. Pop
-    it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1); push its sibling (1,2)
-    at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4 = 1.54 tokens of a
-    draw from q_1 x q_2 lie in it.
+    Worked example, prefixes in ranks from 1: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
+    starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
+    push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
+    = 1.54 tokens of a draw from q_1 x q_2 lie in it.
 
     subtle: two pushes per pop are enough. A prefix enters the heap when its predecessor leaves
     it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so

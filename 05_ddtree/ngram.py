@@ -1,8 +1,9 @@
-"""A back-off n-gram table: the cheap rival that every learned drafter has to beat.
+"""An n-gram table: the cheap rival that every learned drafter has to beat.
 
-It counts which token followed each context of 1 to `order` tokens in the training text, and
-predicts from the longest context that it has seen. No network, a few microseconds per token; on
-text that repeats itself it is hard to beat.
+It counts which token followed each context of up to n - 1 tokens in the training text. The longest
+context that it has seen decides nearly alone; each step back to a shorter one, which is what
+speaks where a long one is new, weighs a fifth as much. No network, a few microseconds per token;
+on text that repeats itself it is hard to beat.
 """
 
 from collections import Counter, defaultdict
@@ -13,31 +14,33 @@ import torch
 class NGramDraft:
     """A draft model for chapter 01's chains and chapter 02's trees.
 
-    tokens (T,): the text to count; order: the longest context, in tokens; discount: the factor
-    for each step back to a shorter context ("stupid back-off", Brants et al. 2007).
+    tokens (T,): the text to count; n: a context holds at most n - 1 tokens; discount: the factor
+    for each step back to a shorter context. Raises ValueError if n < 2.
     """
 
-    def __init__(self, tokens, vocab_size, order=6, discount=0.2):
-        self.vocab_size, self.order, self.discount = vocab_size, order, discount
+    def __init__(self, tokens, vocab_size, n=7, discount=0.2):
+        if n < 2:
+            raise ValueError(f"n is {n}; an n-gram with a context needs at least 2")
+        self.vocab_size, self.longest, self.discount = vocab_size, n - 1, discount
         self.counts = defaultdict(Counter)
         text = tokens.tolist()
-        for n in range(order + 1):
-            for i in range(n, len(text)):
-                self.counts[tuple(text[i - n:i])][text[i]] += 1
+        for length in range(n):
+            for i in range(length, len(text)):
+                self.counts[tuple(text[i - length:i])][text[i]] += 1
         self.reset()
 
     def reset(self):
         self.text, self.read = [], []
 
     def observe(self, tokens, hidden=None, rows=None):
-        self.text, self.read = (self.text + tokens)[-self.order:], []
+        self.text, self.read = (self.text + tokens)[-self.longest:], []
 
     def scores(self, context):
         """context: a list of tokens -> (V,) log-scores of the next token."""
         scores = torch.zeros(self.vocab_size)
         weight = 1.0
-        for n in range(min(self.order, len(context)), -1, -1):
-            counts = self.counts.get(tuple(context[len(context) - n:]))
+        for length in range(min(self.longest, len(context)), -1, -1):
+            counts = self.counts.get(tuple(context[len(context) - length:]))
             if counts is None:
                 continue
             total = counts.total() if hasattr(counts, "total") else sum(counts.values())

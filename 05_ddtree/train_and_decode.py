@@ -72,7 +72,7 @@ def ddtree(models, budget, sampler):
 def decoders(models, sampler, budgets):
     """{name: start(prompt, seed)} for every method of the table.
 
-    They take turns, so no two share a drafter: the copies of the 6-gram have its counts in common
+    They take turns, so no two share a drafter: the copies of the 7-gram have its counts in common
     and nothing else.
     """
     def tree(make):
@@ -85,8 +85,8 @@ def decoders(models, sampler, budgets):
 
     methods = {PLAIN: lambda p, seed: plain_decode(models.target, p, sampler, Dice(seed))}
     methods["small GPT chain, K=4"] = chain(lambda: GPTDraft(models.small), 4)
-    methods["6-gram chain, K=4"] = chain(lambda: copy(models.ngram), 4)
-    methods["6-gram top-W tree, 3x2x1"] = tree(
+    methods["7-gram chain, K=4"] = chain(lambda: copy(models.ngram), 4)
+    methods["7-gram top-W tree, 3x2x1"] = tree(
         lambda seed: TreeDrafter(copy(models.ngram), (3, 2, 1)))
     methods[CHAIN] = tree(lambda seed: BlockChainDrafter(models.block))
     if sampler.temperature > 0:
@@ -177,7 +177,7 @@ def conclude(results, budgets, temperature):
           f"{fast:.2f}x plain decoding; its own chain {chain_tau:.2f} and {chain_fast:.2f}x, so "
           f"the tree brings {tau / chain_tau:.2f} times the tokens and {fast / chain_fast:.2f} "
           "times the speed.")
-    rival = max((n for n in results if "6-gram" in n or "GPT" in n), key=lambda n: of(n)[1])
+    rival = max((n for n in results if "7-gram" in n or "GPT" in n), key=lambda n: of(n)[1])
     if of(rival)[1] > fast:
         print(f"  {rival} is faster still here: {of(rival)[1]:.2f}x. It drafts one token after the "
               "other, so it knows what it drafted before; a marginal does not.")

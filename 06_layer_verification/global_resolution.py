@@ -142,9 +142,10 @@ class CappedGR:
         wanted = odds(self.target, most)
         wanted_rest = odds((self.target * outside).sum(-1, keepdims=True), rest)
         for _ in range(self.iterations):
-            flow = self.flow(weight)
-            weight = weight * wanted / odds(flow, most)
+            weight = np.minimum(weight * wanted / odds(self.flow(weight), most), LARGEST_WEIGHT)
             # "None" is a choice like the others; its weight must stay 1, so all others move.
+            # subtle: with what flows NOW; with the old flow a step is made twice and overshoots.
+            flow = self.flow(weight)
             none = wanted_rest / odds((flow * outside).sum(-1, keepdims=True), rest)
             weight = np.minimum(np.where(in_cut, weight, weight * none), LARGEST_WEIGHT)
         return weight

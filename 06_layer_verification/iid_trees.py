@@ -6,8 +6,8 @@
 
 By hand, tapered with b = 2: the first child has 2 children, the second 1; layers of 1, 2, 3, 4.
 
-Source: "Layer Verification ..." (2026), Appendix G. The shape must not depend on the tokens: the
-rules lose nothing only if a node's number of children was settled before they were drawn.
+Source: "Layer Verification ..." (2026), Appendix G. A node's number of children may depend on the
+path to it (Appendix D.1), here it does not; it must be settled before they are drawn.
 """
 
 import torch

@@ -22,7 +22,7 @@ well, but it never reaches for more than a share a_v of v's draws. LV reaches fo
 share, and asks each draw for less: a smaller target is filled more easily. The shares of a layer
 add up to 1, so whatever is drawn, its scores add up to at most 1. Shares of 1 and a target of
 a_v would break that. Shares of lambda_v and a target of a_v would not, and lose nothing but length,
-0.1 to 1.2 tokens in the toy experiment: the bug that no test of losslessness can see.
+0.1 to 1.2 tokens at the setting of Table 1: the bug that no test of losslessness can see.
 On a chain lambda is 1 and A is a_v, and LV of any rule is block verification.
 
 By hand, a chain of two: draft (.5, .5), target (.9, .1) at both nodes, token 2 drawn first, SpS.
@@ -124,7 +124,11 @@ class LayerVerification(TreeRule):
         return end_probabilities(shape, scores, flow), still_owed(scores, target_probs, flow)
 
     def expected_length(self, *trees):
-        """The scores themselves add up to it, and vary less from tree to tree than the ends."""
+        """The sum of the scores: right on average over drawn trees, and steadier than the ends.
+
+        subtle: a score knows the layers down to its own node and no deeper, so for one tree the
+        sum is not the expectation given that whole tree, which is TreeRule's ends @ depths.
+        """
         scores, _ = self.scores(*trees)
         return scores[:, 1:].sum(-1)
 

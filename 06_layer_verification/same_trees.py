@@ -2,8 +2,8 @@
 
 Rules that differ by one percent drown in the noise of a decoded text: whether a step accepts one
 token or five is mostly chance. But every step has recorded its tree and the target's
-probabilities, and given both, the number of tokens that a rule accepts on average is known
-exactly. So let all rules judge the very same trees, and compare tree by tree.
+probabilities, and with both the rule's coins can be averaged out (`expected_length`). So let all
+rules judge the very same trees, and compare tree by tree.
 """
 
 import numpy as np

@@ -9,10 +9,10 @@ Draft and target are random: for every prefix, logits rho u + (1 - rho) eps with
 and an eps of its own for each of the two, then softmax at a temperature. One seed is one such pair
 of models. From each pair trees are drawn, and every rule judges the same trees.
 
-No coin is flipped over a tree: given the tree, the expected number of accepted tokens is known
-exactly (the sum of the inclusion scores, or of depth times P[the path ends there]). The paper
-runs 10^6 trials a seed instead. What remains is the spread over the models, which is what its
-standard errors over 20 seeds measure, and a small one over the trees.
+No coin is flipped over a tree: its accepted tokens are depth times P[the path ends there], or for
+TV and LV the sum of the inclusion scores, which has the same mean over drawn trees and varies
+less. The paper runs 10^6 trials a seed instead. What remains is the spread over the models, which
+is what its standard errors over 20 seeds measure, and a small one over the trees.
 
 Source: "Layer Verification ..." (2026), Section 5.1, Table 1, Appendix G.
 """

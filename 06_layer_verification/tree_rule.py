@@ -71,7 +71,7 @@ def shape_of(parents):
 
 def as_rows(probs):
     """(N, V) tensor -> float64 array, each row summing to 1 (a leaf's unused row may stay 0)."""
-    rows = np.asarray(probs.detach().cpu(), dtype=np.float64)
+    rows = probs.detach().cpu().double().numpy()
     return rows / np.maximum(rows.sum(-1, keepdims=True), TINY)
 
 
@@ -154,6 +154,9 @@ class TreeRule:
         return drafted.shape.path(end), dice.draw(drafted.residual(end, residual[0, end]))
 
     def expected_length(self, shape, tokens, draft_probs, target_probs):
-        """Expected number of accepted tokens (B,) given the trees; the next token not counted."""
+        """Expected number of accepted tokens (B,) given the trees; the next token not counted.
+
+        The coins of the rule are averaged out, nothing else.
+        """
         ends, _ = self.judge(shape, tokens, draft_probs, target_probs)
         return ends @ shape.depths

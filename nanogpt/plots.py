@@ -319,14 +319,14 @@ def draw_predicted(points, ax=None, what="speed-up"):
 
     points: {name: (predicted, measured)}.
     """
-    ax = ax or new_axes(5.2, 4.4)
+    ax = ax or new_axes(7.2, 4.2)
     values = [value for pair in points.values() for value in pair]
     low, high = min(values) * 0.9, max(values) * 1.1
     ax.plot([low, high], [low, high], color=GREY, linewidth=1, linestyle="--", zorder=1)
     for i, (name, (predicted, measured)) in enumerate(points.items()):
         ax.scatter(predicted, measured, s=48, color=SERIES[i % 8], marker=MARKERS[i % 8],
                    label=name, zorder=2)
-    ax.legend(frameon=False, fontsize=8, labelcolor=INK)
+    ax.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper left", bbox_to_anchor=(1, 1))
     return plain_frame(ax, None, f"predicted {what}", f"measured {what}")
 
 
@@ -360,15 +360,16 @@ def draw_shares(shares, ax=None):
 def draw_bars(groups, ylabel, ax=None, digits=2, zero="0"):
     """Grouped bars with the value on top of each.
 
-    groups: {group: {series: value}}, the same series in every group. zero: what to write where a
+    groups: {group: {series: value}}; a group may lack a series. zero: what to write where a
     value is below 1e-9, as those of an exact law are.
     """
-    series = list(next(iter(groups.values())))
+    series = list(dict.fromkeys(name for values in groups.values() for name in values))
     ax = ax or new_axes(2 + 0.55 * len(groups) * len(series), 3.4)
     width = 0.82 / len(series)
     for i, name in enumerate(series):
-        places = [g + (i - (len(series) - 1) / 2) * width for g in range(len(groups))]
-        values = [values[name] for values in groups.values()]
+        found = [(g, values[name]) for g, values in enumerate(groups.values()) if name in values]
+        places = [g + (i - (len(series) - 1) / 2) * width for g, _ in found]
+        values = [value for _, value in found]
         ax.bar(places, values, width * 0.94, color=SERIES[i % 8], label=name)
         for place, value in zip(places, values, strict=True):
             text = zero if abs(value) < 1e-9 else f"{value:.{digits}f}"

@@ -14,7 +14,8 @@ import torch
 class Sampler:
     """Temperature, then top-k, then top-p, as one map from logits to probabilities.
 
-    temperature: >= 0; 0 means greedy (one-hot of the argmax, the lowest index on a tie).
+    temperature: 0 means greedy (one-hot of the argmax, the lowest index on a tie); else at least
+        1e-6, for float32 knows no smaller one.
     top_k: keep the k most probable tokens (None: all; more than V: all).
     top_p: keep the smallest set of most probable tokens whose mass reaches top_p, in (0, 1].
 
@@ -27,8 +28,9 @@ class Sampler:
 
     def __post_init__(self):
         # `not (...)` instead of the opposite comparison, so that NaN is refused too.
-        if not (0 <= self.temperature < float("inf")):
-            raise ValueError(f"temperature is {self.temperature}; it must be 0 (greedy) or more")
+        if not (self.temperature == 0 or 1e-6 <= self.temperature < float("inf")):
+            raise ValueError(f"temperature is {self.temperature}; it must be 0 (greedy) or at "
+                             "least 1e-06")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k is {self.top_k}; it must be at least 1")
         if not (0 < self.top_p <= 1):

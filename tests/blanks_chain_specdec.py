@@ -34,9 +34,9 @@ def chain_law():
             lambda dice, s=sampler, d=drafter, m=model: speculate_chain(
                 ToyTarget(m), d, [0, 1], 2, s, dice), model, sampler, [0, 1], 1, 4)
         distance = total_variation(law, target_law(model, sampler, [0, 1], 4))
-        assert distance < 1e-12, (
+        assert distance < 1e-6, (  # an answer may compute in float32
             f"the text no longer has the target's law at temperature {sampler.temperature}: total "
-            f"variation {distance:.3f} instead of 0")
+            f"variation {distance:.1e} instead of 0")
 
 
 def observe_probability(f):
@@ -49,7 +49,10 @@ def observe_residual(f):
     c, d = torch.tensor([0.6, 0.4, 0.0]).double(), torch.tensor([0.1, 0.3, 0.6]).double()
     return {"target (.5, .3, .2), draft (.6, .1, .3)": f(a, b).round(decimals=6),
             "target (.6, .4, 0), draft (.1, .3, .6)": f(c, d).round(decimals=6),
-            "target = draft": f(a, a).round(decimals=6)}
+            "target = draft": f(a, a).round(decimals=6),
+            "target (.5004, .4996), draft (.5, .5)": f(
+                torch.tensor([0.5004, 0.4996]).double(), torch.tensor([0.5, 0.5]).double()
+            ).round(decimals=6)}
 
 
 def observe_draft(f):
@@ -132,7 +135,9 @@ BLANKS = [
     Blank(
         "chain_specdec:draft",
         "Draft k tokens after the root, one by one, each drawn from the drafter's own "
-        "distribution, and keep that distribution: the accept rule will divide by it.",
+        "distribution, and keep that distribution: the accept rule will divide by it. "
+        "drafter.logits(token) reads a token, sampler(logits) is a distribution, dice.draw(probs) "
+        "a token. At the window's end k is 0.",
         "In a loop: logits of the last token, through the sampler, draw, remember both.",
         5, 6, observe_draft,
         {CYCLE: ([2, 3], ROWS, ROWS),
@@ -160,7 +165,8 @@ BLANKS = [
         3, 5, observe_residual,
         {"target (.5, .3, .2), draft (.6, .1, .3)": [0.0, 1.0, 0.0],
          "target (.6, .4, 0), draft (.1, .3, .6)": [0.833333, 0.166667, 0.0],
-         "target = draft": [0.5, 0.3, 0.2]},
+         "target = draft": [0.5, 0.3, 0.2],
+         "target (.5004, .4996), draft (.5, .5)": [1.0, 0.0]},
         chain_law,
         {"the residual is not normalised": lambda p, q: (p - q).clamp(min=0),
          "the residual is the target itself": lambda p, q: p,
@@ -171,8 +177,9 @@ BLANKS = [
             lambda p, q: (p - q).clamp(min=0) / (p - q).clamp(min=0).sum()}),
     Blank(
         "chain_specdec:accept",
-        "Go through the drafts: a coin for each. At the first that fails, draw from the residual "
-        "of that position; if none fails, draw a bonus token.",
+        "Go through the drafts: a coin for each, dice.flip(a), True with the probability a that "
+        "the draft stays. At the first that fails, draw from the residual of that position; if "
+        "none fails, or there are no drafts, draw a bonus token with dice.draw(probs).",
         "There is one more row of target_probs than there are drafts.",
         4, 8, observe_accept,
         {COINS: (2, 2, [0.5, 1.0, [0.1, 0.2, 0.7]]),

@@ -67,7 +67,9 @@ def slip_tree(extra=0, smallest=False, no_sibling=False, no_child=False, child_r
 def observe_masses(f):
     tree = Tree([5, 0, 0, 1, 1], [-1, 0, 1, 0, 3])
     q = torch.cat([Q, Q[:1]])
-    return {MASSES: f(tree, q), "the root alone": f(Tree([5], [-1]), q)}
+    sure = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64).log()
+    return {MASSES: f(tree, q), "the root alone": f(Tree([5], [-1]), q),
+            "q_1 (1, 0), q_2 (.5, .5), the same nodes": f(tree, sure)}
 
 
 def slip_masses(own_only=False, depth=0, root=False, logs=False):
@@ -76,7 +78,7 @@ def slip_masses(own_only=False, depth=0, root=False, logs=False):
         own = log_probs[depths - 1 + depth, tree.tokens[1:]].double()
         if len(own) == 0:
             return torch.ones(1) if root else own
-        sums = own if own_only else tree.mask[1:, 1:].double() @ own
+        sums = own if own_only else torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1)
         masses = sums if logs else sums.exp()
         return torch.cat([torch.ones(1).double(), masses]) if root else masses
 
@@ -84,15 +86,16 @@ def slip_masses(own_only=False, depth=0, root=False, logs=False):
 
 
 SIBLING = {"parent -1, ranked (-.5, -1.5, -2), rank 0": (-1.0, [-0.5, -1.5, -2.0], 0),
-           "parent -1, ranked (-.5, -1.5, -2), rank 1": (-1.0, [-0.5, -1.5, -2.0], 1)}
+           "parent -1, ranked (-.5, -1.5, -2), rank 1": (-1.0, [-0.5, -1.5, -2.0], 1),
+           "parent -1, ranked (0, -inf, -inf), rank 1": (-1.0, [0.0, -torch.inf, -torch.inf], 1)}
 BLANKS = [
     Blank(
         "ddtree:sibling_score",
         "The score of the next sibling, from the parent's score and the depth's ranked "
-        "log-probabilities.",
+        "log-probabilities, a list of floats that may end in -inf.",
         "A node's score is its parent's plus one log-probability; the sibling has the next rank.",
         1, 3, lambda f: {case: f(*args) for case, args in SIBLING.items()},
-        dict(zip(SIBLING, (-2.5, -3.0), strict=True)), ddtree_law,
+        dict(zip(SIBLING, (-2.5, -3.0, -torch.inf), strict=True)), ddtree_law,
         {"the old rank is kept": lambda s, r, k: s + r[k],
          "the parent's score is left out": lambda s, r, k: r[k + 1],
          "the old term is subtracted, although the parent's score does not hold it":
@@ -101,7 +104,7 @@ BLANKS = [
     Blank(
         "ddtree:child_score",
         "The score of the first child, from the node's score and the next depth's ranked "
-        "log-probabilities.",
+        "log-probabilities, a list of floats.",
         "The child appends the best token of the next position.",
         1, 3, lambda f: {"node -1, next position (-.25, -3)": f(-1.0, [-0.25, -3.0])},
         {"node -1, next position (-.25, -3)": -1.25}, ddtree_law,
@@ -131,11 +134,15 @@ BLANKS = [
     Blank(
         "ddtree:node_masses",
         "q(u) of every node: the product of the marginals along its path (Equation 7).",
-        "Gather each node's own log-probability; the tree mask sums them along the path.",
+        "Gather each node's own log-probability; the tree mask says which of them to sum. A "
+        "probability may be 0, and 0 times -inf is nan.",
         3, 8, observe_masses,
-        {MASSES: [0.6, 0.54, 0.4, 0.04], "the root alone": []}, None,
+        {MASSES: [0.6, 0.54, 0.4, 0.04], "the root alone": [],
+         "q_1 (1, 0), q_2 (.5, .5), the same nodes": [1, 0.5, 0, 0]}, None,
         {"a node keeps only its own probability": slip_masses(own_only=True),
          "the position is one too deep": slip_masses(depth=1),
          "the root is among the masses": slip_masses(root=True),
-         "the logarithms are never exponentiated": slip_masses(logs=True)}),
+         "the logarithms are never exponentiated": slip_masses(logs=True),
+         "0 times -inf enters the sum": lambda tree, q: (tree.mask[1:, 1:].double() @ q[
+             tree.depths[1:] - 1, tree.tokens[1:]].double()).exp()}),
 ]

@@ -79,7 +79,9 @@ def observe_mean(f):
 
 
 def observe_route(f):
-    return {f"mu = {mu}": f(mu) for mu in ([0.5, 0.4], [0.4, 0.5], [0.5, 0.5], [0.1, 0.3, 0.2])}
+    heads = [0.5, 0.4], [0.4, 0.5], [0.5, 0.5], [0.1, 0.3, 0.2], [0.1, 0.2, 0.3]
+    return {f"mu = {mu}": f(mu) for mu in heads} | {
+        "what comes back is a": type(f([0.5, 0.4])).__name__}
 
 
 BLANKS = [
@@ -99,7 +101,7 @@ BLANKS = [
     Blank(
         "dual_draft_routing:mean_confidence",
         "One number for a tree: the mean of c = exp(s) over its drafted nodes.",
-        "`confidence` leaves the root out; a tree without drafts has no mean.", 2, 5,
+        "`confidence` is a tensor and leaves the root out; a tree without drafts has mean 0.", 2, 5,
         observe_mean, {"path probabilities .8, .6, .1": 0.5, "a tree that is only a root": 0.0},
         None,
         {"the root is averaged in": lambda s: float(torch.tensor(s).exp().mean()),
@@ -121,7 +123,7 @@ BLANKS = [
         "Which head's tree is verified? The one with the larger mean; the first on a tie.",
         "max over the indices with a key.", 1, 3, observe_route,
         {"mu = [0.5, 0.4]": 0, "mu = [0.4, 0.5]": 1, "mu = [0.5, 0.5]": 0,
-         "mu = [0.1, 0.3, 0.2]": 1}, None,
+         "mu = [0.1, 0.3, 0.2]": 1, "mu = [0.1, 0.2, 0.3]": 2, "what comes back is a": "int"}, None,
         {"the less confident head is chosen": lambda mu: mu.index(min(mu)),
          "a tie goes to the last head": lambda mu: max(range(len(mu)), key=lambda h: (mu[h], h))}),
 ]

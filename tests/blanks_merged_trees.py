@@ -17,7 +17,8 @@ def observe_phi(f):
 
 def observe_paths(f):
     return {"parents (-1, 0, 1, 1, 0, 4, 0)": f(UNION),
-            "only a root": f(Tree([1], [-1]))}
+            "only a root": f(Tree([1], [-1])),
+            "the matrix's dtype": str(f(UNION).dtype)}
 
 
 def observe_accept(f):
@@ -78,7 +79,7 @@ def accept_law():
         pair = toy_pair(budget=3, seeds=seeds)
         bias = exact_bias(lambda dice, p=pair: merged_trees.MergedDrafter(p), Sampler(1), rounds=1,
                           accept=merged_trees.accept_paths)
-        assert bias < 1e-12, (
+        assert bias < 1e-6, (  # an answer may compute in float32
             f"the text no longer has the target's law: total variation {bias:.3f}")
 
 
@@ -118,11 +119,12 @@ BLANKS = [
             lambda row, n: 0 if row == 0 else n + 1 + row}),
     Blank(
         "merged_trees:path_matrix",
-        "One row for each leaf: the path from the root to it, -1 behind its end.",
+        "One row for each leaf, in the order of the leaves' rows: the path from the root to it, -1 "
+        "behind its end.",
         "A leaf has no children; climb by the parents, and write each row at its depth.", 7, 10,
         observe_paths,
         {"parents (-1, 0, 1, 1, 0, 4, 0)": [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]],
-         "only a root": [[0]]}, paths_law,
+         "only a root": [[0]], "the matrix's dtype": "torch.int64"}, paths_law,
         {"missing entries hold the root instead of -1": no_padding,
          "the paths run from the leaf to the root": from_the_leaf}),
     Blank(

@@ -28,8 +28,8 @@ def tree_law(rule="walk"):
 
         law = loop_law(start, model, Sampler(1), [0, 1], 1, 4)
         distance = total_variation(law, target_law(model, Sampler(1), [0, 1], 4))
-        assert distance < 1e-12, (
-            f"the text no longer has the target's law: total variation {distance:.3f}")
+        assert distance < 1e-6, (  # an answer may compute in float32
+            f"the text no longer has the target's law: total variation {distance:.1e}")
 
     return check
 
@@ -106,9 +106,8 @@ FIRST_PASSES = ("children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .
 
 
 def observe_multi(f):
-    def two_children():  # made anew for every run: an answer may write into it
-        return Tree([0, 0, 1], [-1, 0, 0],
-                    torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
+    two_children = Tree([0, 0, 1], [-1, 0, 0],
+                        torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
 
     def run(tree, coins):
         dice = Script([], coins)
@@ -116,15 +115,13 @@ def observe_multi(f):
         path, token = f(tree, target[:len(tree)], dice)
         return path, token, dice.asked
 
-    tree = two_children()
-    return {FIRST_PASSES: run(two_children(), [True]),
-            "the first child fails, the second passes": run(two_children(), [False, True]),
-            "both fail": run(tree, [False, False]),
-            "the tree's draft distribution at the root afterwards": tree.draft_probs[0],
+    return {FIRST_PASSES: run(two_children, [True]),
+            "the first child fails, the second passes": run(two_children, [False, True]),
+            "the same tree, both fail": run(two_children, [False, False]),
             "a root alone, without draft_probs": run(Tree([0], [-1]), [])}
 
 
-def slip_multi(keep_target=False, keep_draft=False, plain_end=False, in_place=False):
+def slip_multi(keep_target=False, keep_draft=False, plain_end=False):
     def multi_round(tree, target_probs, dice):
         from chain_specdec import acceptance_probability, residual
 
@@ -140,7 +137,7 @@ def slip_multi(keep_target=False, keep_draft=False, plain_end=False, in_place=Fa
                     break
                 target = target if keep_target else residual(target, draft)
                 if not keep_draft:
-                    draft = draft if in_place else draft.clone()
+                    draft = draft.clone()
                     draft[token] = 0
                     draft = draft / draft.sum()
             else:
@@ -154,7 +151,7 @@ COMMIT = "length 2, keys 0..7, values 10..17, commit {}: length, keys and values
 
 def observe_commit(f):
     seen = {}
-    for rows in ([0, 2, 3], [0], [0, 1, 2]):
+    for rows in ([0, 2, 3], [0], [0, 1, 2], [2, 0]):
         cache = KVCache(GPTConfig(3, 8, 1, 1, 1), 1, 8, "cpu", torch.float32)
         cache.kv[:] = torch.arange(8.0)[:, None]
         cache.kv[:, 1] += 10
@@ -229,31 +226,34 @@ BLANKS = [
     Blank(
         "tree_attention:multi_round",
         "Chapter 01's coin for each child in turn. After a rejection the target becomes the "
-        "residual, and the draft distribution loses the rejected token.",
+        "residual, and the draft distribution loses the rejected token. Where nothing was drafted, "
+        "the tree is a root without draft_probs.",
         "Normalise both before the next child; if no child stays, the last residual speaks.",
         14, 15, observe_multi,
         {FIRST_PASSES: ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
          "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.8, [0.0, 0.5, 0.5]]),
-         "both fail": ([0], 2, [0.5, 0.8, [0.0, 0.0, 1.0]]),
-         "the tree's draft distribution at the root afterwards": [0.5, 0.25, 0.25],
+         "the same tree, both fail": ([0], 2, [0.5, 0.8, [0.0, 0.0, 1.0]]),
          "a root alone, without draft_probs": ([0], 2, [[0.25, 0.35, 0.4]])},
         tree_law("multi_round"),
         {"the target is not updated after a rejection": slip_multi(keep_target=True),
          "the draft distribution keeps the rejected token, or loses it and is not normalised":
             slip_multi(keep_draft=True),
-         "the rejected token is wiped out of the tree's own draft_probs": slip_multi(in_place=True),
          "the end draws from the target instead of the residual": slip_multi(plain_end=True)}),
     Blank(
         "nanogpt.model:KVCache.commit",
-        "Keep the accepted path's rows of the KV cache, in order, right behind the committed ones.",
+        "Keep the accepted path's rows of the KV cache, in this order, right behind the committed "
+        "ones. self.kv is (n_layer, 2, B, n_head, rows, head_dim), see KVCache in "
+        "nanogpt/model.py; self.length counts the committed rows.",
         "Row 0 of the new rows lies at self.length. index_select copies, so nothing is overwritten "
         "before it is read.", 5, 8, observe_commit,
         {COMMIT.format([0, 2, 3]): (5, [[0, 1, 2, 4, 5], [10, 11, 12, 14, 15]]),
          COMMIT.format([0]): (3, [[0, 1, 2], [10, 11, 12]]),
-         COMMIT.format([0, 1, 2]): (5, [[0, 1, 2, 3, 4], [10, 11, 12, 13, 14]])}, None,
+         COMMIT.format([0, 1, 2]): (5, [[0, 1, 2, 3, 4], [10, 11, 12, 13, 14]]),
+         COMMIT.format([2, 0]): (4, [[0, 1, 4, 2], [10, 11, 14, 12]])}, None,
         {"the first rows are kept instead of the path's": slip_commit(first=True),
          "the rows are counted from the start of the cache": slip_commit(no_offset=True),
          "the root is not gathered": slip_commit(no_root=True),
+         "the rows are sorted": lambda cache, rows: slip_commit()(cache, sorted(rows)),
          "only the keys are gathered": slip_commit(keys_only=True),
          "the length does not move": slip_commit(no_length=True)}),
 ]

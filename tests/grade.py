@@ -1,7 +1,8 @@
 """Grade the exercises: python tests/grade.py [01] [--hint NAME] [--class-folder FOLDER]
 
-Without a chapter: the progress over all of them. In a notebook: `from grade import grade`, then
-`grade("01")`. A class folder holds one folder a learner, each with the chapters' folders in it.
+Without a chapter: the progress over all of them. In a chapter's notebook:
+`!python ../tests/grade.py 01`. A class folder holds one folder a learner, each with the chapters'
+folders in it.
 """
 
 import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), root / "tests", *root.glob("0?_*")])  # noqa: E401, E501, E702, I001

@@ -17,12 +17,19 @@ the known slips: if it behaves exactly like one, the grader says which.
 """
 
 import ast
+import copy
 import importlib
+import inspect
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+import torch
+
+from tree_attention import Tree
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -123,10 +130,59 @@ def plain(value):
     return value
 
 
+ARGUMENTS = (torch.Tensor, np.ndarray, list, Tree)  # what an answer must leave as it is
+
+
+class ChangedArgument(Exception):
+    """An answer wrote into what it was given."""
+
+
+def guarded(blank, f, calls):
+    """f, but it gets copies of its arrays, lists and trees, and may not write into them.
+
+    So no answer can spoil the examples for the next one. A function that returns nothing works in
+    place and is let. Before every call its arguments are appended to `calls`, as a text.
+    """
+    names = list(inspect.signature(blank.taught()).parameters)
+    in_place = not returns_something(blank)
+
+    def call(*args):
+        calls.append(", ".join(f"{name} = {brief(value)}"
+                               for name, value in zip(names, args, strict=False)))
+        if in_place:
+            return f(*args)
+        given = [copy.deepcopy(a) if isinstance(a, ARGUMENTS) else a for a in args]
+        result = f(*given)
+        for name, before, after in zip(names, args, given, strict=False):
+            if isinstance(before, ARGUMENTS) and content(before) != content(after):
+                raise ChangedArgument(name)
+        return result
+
+    return call
+
+
+def content(value):
+    """What an answer could have changed in an argument, comparable."""
+    if isinstance(value, Tree):
+        return plain([value.tokens, value.parents, value.draft_probs])
+    return plain(value)
+
+
+def brief(value):
+    """A value in a few letters: itself, or what it is."""
+    if isinstance(value, Tree):
+        return f"Tree({value.tokens.tolist()}, {value.parents.tolist()})"
+    text = str(plain(value))
+    if not isinstance(value, (*ARGUMENTS, int, float)) or len(text) > 70:
+        shape = tuple(value.shape) if hasattr(value, "shape") else ""
+        return f"{getattr(value, '__name__', type(value).__name__)}{shape}"
+    return text
+
+
 def behaviour(blank, f):
     """What f does on the hand-sized inputs, comparable; an exception is a behaviour too."""
     try:
-        return plain(blank.observe(f))
+        return plain(blank.observe(guarded(blank, f, [])))
     except Exception as error:
         return told(error)
 
@@ -165,12 +221,17 @@ def returns_something(blank):
     return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(node))
 
 
-def crash(blank, error, path, seen=None):
-    """-> (status, message) for an exception."""
-    line, named = own_line(error, path), name_slip(blank, told(error)) if seen is None else ""
+def crash(blank, error, path, calls=(), seen=None):
+    """-> (status, message) for an exception. calls: what the answer was called with, in turn."""
+    if isinstance(error, ChangedArgument):
+        return "wrong", (f"{stage(blank, 'values')}: your code changes its argument {error}; "
+                         "work on a copy")
+    line, last = own_line(error, path), f"\n    called with {calls[-1]}" if calls else ""
     if line:
-        return "crashed", f"{told(error)}\n    {line}{named}"
-    return "wrong", f"{stage(blank, 'shape')}: the result cannot be used ({told(error)}){named}"
+        return "crashed", f"{told(error)}\n    {line}{last}"
+    named = name_slip(blank, told(error)) if seen is None else ""
+    return "wrong", (f"{stage(blank, 'shape')}: the result cannot be used ({told(error)})"
+                     f"{last}{named}")
 
 
 def noting(f, results):
@@ -200,10 +261,9 @@ def grade_answer(blank, answer, path="exercise.py"):
     """-> (status, message); status: 'done', 'still blank', 'crashed' or 'wrong'."""
     if answer is None:
         return "still blank", f"there is no function {blank.name} in the file"
-    results = []
+    results, calls, failed = [], [], None
     try:
-        seen = plain(blank.observe(noting(answer, results)))
-        failed = None
+        seen = plain(blank.observe(guarded(blank, noting(answer, results), calls)))
     except NotImplementedError:
         return "still blank", blank.question
     except Exception as error:
@@ -211,17 +271,19 @@ def grade_answer(blank, answer, path="exercise.py"):
     if results and results[-1] is None and returns_something(blank):
         return "wrong", f"{stage(blank, 'shape')}: nothing comes back; is a `return` missing?"
     if failed is not None:
-        status, message = crash(blank, failed, path)
+        status, message = crash(blank, failed, path, calls)
         if status == "wrong" and results:
             message += other_type(blank, results[-1])
         return status, message
     wanted = plain(blank.expected)
+    first = next(iter(wanted))
     for name, look in (("shape", form), ("values", lambda value: value)):
         for case, value in wanted.items():
             if look(seen[case]) != look(value):
+                varies = f"\n        (of: {first})" if case.startswith("the ") else ""
                 wish, got = ([form(value), form(seen[case])] if name == "shape" else ["", ""])
                 return "wrong", (
-                    f"{stage(blank, name)}\n    for {case}\n    expected {value}"
+                    f"{stage(blank, name)}\n    for {case}{varies}\n    expected {value}"
                     f"{wish and ': ' + wish}\n    got      {seen[case]}{got and ': ' + got}"
                     f"{name_slip(blank, seen)}")
     if blank.law is not None:
@@ -232,7 +294,7 @@ def grade_answer(blank, answer, path="exercise.py"):
             return "wrong", (f"{stage(blank, 'law')}: the examples are right, but {error}"
                              f"{name_slip(blank, seen)}")
         except Exception as error:
-            return crash(blank, error, path, seen)
+            return crash(blank, error, path, seen=seen)
     return "done", ""
 
 

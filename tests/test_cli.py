@@ -68,6 +68,7 @@ OWN = [
     ("01", ["--k", "many"], "invalid int value: 'many'"),
     ("01", ["--stop", ""], "stop is empty"),
     ("02", ["--temperatures", "0", "-1"], "temperature is -1.0"),
+    ("01", ["--temperature", "1e-39"], "temperature is 1e-39"),
     ("05", ["--temperatures", "nan"], "temperature is nan"),
     ("04", ["--budget", "7"], "budget is 7; it must be even"),
     ("05", ["--budgets", "7", "0"], "budgets are [7, 0]"),
@@ -241,4 +242,4 @@ def test_the_real_script_says_one_sentence(tmp_path):
                             cwd=tmp_path, env=environment, capture_output=True, text=True,
                             timeout=120)
     assert answer.returncode == 2 and answer.stdout == ""
-    assert answer.stderr == "error: temperature is -1.0; it must be 0 (greedy) or more\n"
+    assert answer.stderr == "error: temperature is -1.0; it must be 0 (greedy) or at least 1e-06\n"

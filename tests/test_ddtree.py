@@ -176,6 +176,18 @@ def test_greedy_text_equals_plain_decoding(seed):
         assert collect(steps, 70).tokens == plain
 
 
+def test_an_n_gram_counts_contexts_of_n_minus_1_tokens():
+    text = torch.tensor([0, 1, 2, 0, 1, 3, 4, 1, 2])
+    trigram = NGramDraft(text, 5, n=3)
+    assert max(map(len, trigram.counts)) == 2
+    assert trigram.counts[0, 1] == {2: 1, 3: 1} and trigram.counts[1,] == {2: 2, 3: 1}
+    longest, shorter, none = [1 / 2, 1 / 2], [2 / 3, 1 / 3], [2 / 9, 1 / 9]
+    wanted = [a + 0.2 * (b + 0.2 * c) for a, b, c in zip(longest, shorter, none, strict=True)]
+    assert trigram.scores([4, 0, 1]).exp()[2:4].tolist() == pytest.approx(wanted, abs=1e-5)
+    with pytest.raises(ValueError, match="n is 1"):
+        NGramDraft(text, 5, n=1)
+
+
 def test_sampled_text_has_the_targets_statistics():
     """One end-to-end check on a real network: the law of the second token, 4000 samples.
 

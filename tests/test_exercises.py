@@ -111,15 +111,73 @@ def test_crashes_are_told_in_a_line():
     ("03", "route", "return 0", "wrong",
      "stage 2 of 2, values\n    for mu = [0.4, 0.5]\n    expected 1\n    got      0"),
     ("05", "sibling_score", "return parent_score + min(ranked[:rank + 2])", "done", ""),
-    ("01", "residual", "return torch.tensor([[0., 1, 0], [5 / 6, 1 / 6, 0], [.5, .3, .2]])"
+    ("01", "residual", "if len(target_probs) == 2:\n"
+     "    return torch.tensor([1., 0]).to(target_probs)\n"
+     "return torch.tensor([[0., 1, 0], [5 / 6, 1 / 6, 0], [.5, .3, .2]])"
      "[int(target_probs[0] > .55) if float(target_probs[0]) != float(draft_probs[0]) else 2]"
      ".to(target_probs)", "wrong", "stage 3 of 3, law: the examples are right, but the text no "
      "longer has the target's law at temperature"),
     ("02", "commit", "pass", "wrong", "This is what you get when the length does not move"),
+    # the second example is told together with the first, which it varies
+    ("02", "walk", "return [0, 4, 5], 0", "wrong",
+     "for the target says 1, then 1\n        (of: tokens (7 1 2 0 2 1)"),
+    ("06", "smallest_rho", "low, high = 1.0, float(k)\n"
+     "for _ in range(30):\n"
+     "    rho = (low + high) / 2\n"
+     "    beta = np.minimum(draft_probs, target_mass / rho).sum(-1, keepdims=True)\n"
+     "    low, high = (rho, high) if (positions_asked(beta, k) > rho).any() else (low, rho)\n"
+     "return np.full((len(draft_probs), 1), high)", "wrong", "the first two in one call"),
+    ("05", "sibling_score", "own = parent_score + ranked[rank]\n"
+     "return own - ranked[rank] + ranked[rank + 1]", "wrong", "got      nan"),
+    ("03", "route", "return 0 if statistics[0] >= statistics[1] else 1", "wrong",
+     "for mu = [0.1, 0.2, 0.3]"),
+    ("04", "path_matrix", "return Tree.path_matrix", "crashed",
+     "called with tree = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])"),
+    ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0).float()\n"
+     "return left / left.sum() if left.sum() > 0 else target_probs", "done", ""),
+    ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0)\n"
+     "return left / left.sum() if left.sum() > 1e-3 else target_probs", "wrong", "(.5004, .4996)"),
 ])
 def test_the_message_says_at_which_stage_it_failed(number, name, body, status, message):
     got = verdict(number, name, body)
     assert got[0] == status and message in got[1], got
+
+
+IN_PLACE = {
+    ("01", "residual"): "target_probs -= draft_probs\nreturn target_probs.clamp(min=0)",
+    ("02", "ancestor_mask"): "parents[0] = 0\nreturn torch.eye(len(parents)).bool()",
+    ("03", "best_nodes"): "scores.sort(reverse=True)\nreturn list(range(budget + 1))",
+    ("05", "node_masses"): "log_probs.exp_()\nreturn log_probs[0, tree.tokens[1:]]",
+    ("06", "rejection_rounds"): "left = target_mass\nleft -= 0.1\nreturn [left] * k, left",
+    ("06", "still_owed"): "target_probs *= 2\nreturn target_probs",
+}
+
+
+@pytest.mark.parametrize("number, name", IN_PLACE)
+def test_an_answer_may_not_write_into_its_arguments_and_spoils_no_example(number, name):
+    status, message = verdict(number, name, IN_PLACE[number, name])
+    assert status == "wrong" and "your code changes its argument" in message, message
+    for blank in CHAPTERS[number][1]:
+        assert grade_answer(blank, blank.taught()) == ("done", ""), blank.name
+
+
+def test_multi_round_may_overwrite_no_law_of_the_tree():
+    body = textwrap.dedent("""\
+        path = [0]
+        while True:
+            node = path[-1]
+            p, q = target_probs[node], tree.draft_probs[node]
+            for child in tree.children[node]:
+                x = int(tree.tokens[child])
+                if dice.flip(acceptance_probability(p, q, x)):
+                    path.append(child)
+                    break
+                p = residual(p, q)
+                q[x] = 0
+                q /= q.sum()
+            else:
+                return path, dice.draw(p)""")
+    assert "your code changes its argument tree" in verdict("02", "multi_round", body)[1]
 
 
 def test_a_helper_of_the_learner_sees_the_taught_neighbours():

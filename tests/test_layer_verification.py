@@ -8,7 +8,7 @@ from global_resolution import GR, CappedGR
 from iid_trees import SHAPES, SampledTreeDrafter, complete, multi_chain, sample_tree, shape_parents
 from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS
 from test_chain_specdec import random_gpt
-from tree_law import KINDS, all_trees, bias_and_length, tables
+from tree_law import KINDS, Tables, all_trees, bias_and_length, tables
 from tree_rule import Drafted, shape_of
 
 from exact import (
@@ -76,6 +76,18 @@ UNEVEN = [-1, 0, 0, 0, 2, 2, 3, 4, 4, 6]  # leaves at depth 1, 2 and 3; 3, 2 and
 def test_trees_with_leaves_above_the_deepest_layer(name):
     for kind in ("related", "equal"):
         assert bias_and_length(RULES[name], UNEVEN, tables(kind, 2, 3))[0] < 1e-12
+
+
+def test_the_layer_lift_is_not_ahead_on_every_pair_of_models():
+    """Both are exact; but LV moves mass to the second child, below which nothing was drafted."""
+    draft, target = ([np.tile([x, 1 - x], (2**t, 1)) for t, x in enumerate(first_tokens)]
+                     for first_tokens in ((0.9, 0.5, 0.2, 0.4), (0.7, 0.5, 0.2, 0.0)))
+    lengths = {}
+    for lift in (LayerVerification, TokenVerification):
+        bias, lengths[lift] = bias_and_length(lift(KSEQ), [-1, 0, 1, 1, 2], Tables(draft, target))
+        assert bias < 1e-12
+    assert lengths[LayerVerification] == pytest.approx(2.176, abs=1e-3)
+    assert lengths[TokenVerification] == pytest.approx(2.400, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -140,6 +140,17 @@ def test_more_iterations_bring_the_capped_rule_nearer_to_the_optimum(monkeypatch
     assert gaps[0] > 10 * gaps[2] and gaps[2] < 0.01 and gaps[3] < 1e-4
 
 
+def test_the_capped_rule_does_not_swing_where_the_draft_is_nearly_sure(monkeypatch):
+    gaps = []
+    for draft, target in (([[1.0, 0.0]], [[0.9, 0.0]]), ([[0.97, 0.02, 0.01]], [[0.6, 0.3, 0.1]])):
+        draft, target = np.array(draft), np.array(target)
+        for iterations in (8, 9):
+            monkeypatch.setattr(CappedGR, "iterations", iterations)
+            value = smallest_cut(draft, target, 2)[0]
+            gaps.append(float((value - CappedGR(draft, target, 2).out.sum(-1)).max()))
+    assert max(gaps) < 1e-3
+
+
 def test_rho_is_the_smallest_feasible_one_and_lies_on_its_feasible_side():
     draft, target = related(np.random.default_rng(1), 50, 6)
     for k in (2, 3):

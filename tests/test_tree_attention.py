@@ -110,7 +110,7 @@ def test_each_break_of_the_rule_shows_alone_and_the_repairs_have_none():
     assert law < 1e-12  # one drawn child: the rule of chapter 01
     assert min(breaks) > 0.05
     assert mean_bias(*list(BREAKS.values())[3])[0] < 1e-12  # only its second token is wrong
-    table = bias_table(vocab=3, seeds=1)
+    table = bias_table(vocab=3)
     assert min(table["independent coins"]) > 0.1
     assert max(table["walk"] + table["multi-round"]) < 1e-12
 
@@ -305,7 +305,7 @@ def test_wrong_multi_round_rules_are_caught(slip, branching):
     """Four pairs of models: without renormalising, many a pair shows no bias at all, since it
     needs a token that the residual wants more than the remaining draft does."""
     rule = mutated_multi_round(**({slip: True} if slip else {}))
-    biases = mean_bias(rule, branching, True, len(branching), vocab=3, seeds=4)
+    biases = mean_bias(rule, branching, True, len(branching), vocab=3, pairs=4)
     assert biases[-1] > 0.01 if slip else biases[-1] < 1e-12
 
 
