@@ -137,8 +137,7 @@ def main(argv=None):
     trained = get_gpt(args.size, dataset, device, args.retrain)
     small = get_gpt("draft", dataset, device, args.retrain)
     target = for_decoding(trained, args.precision)
-    # In float32 whatever the target decodes in: so small a model gains nothing from bfloat16.
-    models = {"bigram": bigram, "small GPT": TreeGPT(for_decoding(small, "float32"))}
+    models = {"bigram": bigram, "small GPT": TreeGPT(for_decoding(small, args.precision))}
     one_real_step(target, models["small GPT"], prompt, dataset.tokenizer, args.out)
 
     print(f"\nGreedy text with a tree 2-2-1-1 of the small GPT, after {args.prompt!r}:\n")

@@ -47,7 +47,7 @@ def main(argv=None):
           f"{args.prompts} held-out prompts, {args.max_new_tokens} new tokens each\n"
           "tau: tokens a target forward (block efficiency); rule: microseconds a step\n")
     print_rules(results, prompts, target, sampler)
-    print("\nWithout chance: every rule's exact expectation (standard error in brackets)\n")
+    print("\nWithout coins: what every rule expects (standard error in brackets)\n")
     rules = rules_for(args.shape, args.branching)
     expected = print_same_trees(rules, results)
     print()

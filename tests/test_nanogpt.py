@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_chain_specdec import random_gpt
 
-from nanogpt import bpe, checkpoint, data, train
+from nanogpt import bpe, checkpoint, data, precision, train
 from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from nanogpt.data import (
     CharTokenizer,
@@ -22,7 +22,7 @@ from nanogpt.data import (
 )
 from nanogpt.generate import Context, collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
-from nanogpt.precision import for_decoding
+from nanogpt.precision import can_pack, for_decoding, precision_of
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import Recipe, fit
 
@@ -188,6 +188,17 @@ def test_stop_string_and_length_cut_inside_a_block():
         collect(iter(()), 9, "", decode)
     with pytest.raises(ValueError, match="stop needs decode"):
         collect(iter(()), 9, "x")
+
+
+def test_auto_packs_wide_models_alone(monkeypatch):
+    if not can_pack():
+        pytest.skip("no packed bfloat16 on this machine")
+    monkeypatch.setattr(precision, "bf16_is_faster", lambda device: True)
+    found = [precision_of(for_decoding(GPT(GPTConfig(11, 8, 1, 2, width))))
+             for width in (64, 128, 192, 384)]
+    assert found == ["float32", "float32", "bfloat16", "bfloat16"]
+    monkeypatch.setattr(precision, "bf16_is_faster", lambda device: False)
+    assert precision_of(for_decoding(GPT(GPTConfig(11, 8, 1, 2, 384)))) == "float32"
 
 
 def test_packed_bfloat16_stays_close():
