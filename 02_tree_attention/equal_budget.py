@@ -7,7 +7,7 @@ the number of draft tokens, is held equal, and only the shape differs.
 from nanogpt.generate import plain_decode
 from nanogpt.report import print_table
 from nanogpt.sampling import Dice
-from nanogpt.timing import interpolate, speedup, summarize
+from nanogpt.timing import interpolate, predicted_speedup, speedup, summarize
 from tree_attention import TreeDrafter, multi_round, speculate, walk
 
 # budget -> shapes; (2, 2, 1, 1) has 2 + 4 + 4 + 4 = 14 draft tokens. The chain stands first.
@@ -61,9 +61,9 @@ def chain_and_best_tree(results, curve):
 
     results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
     -> {budget: {"chain" or "tree": dict}}, the tree being the fastest of its budget, with name,
-    tau, speedup, draft_ms (a step), and predicted, the speed-up tau * c(1) / (c(N) + draft) that
-    only the drafter and the target's forward would leave. tau is pooled over the prompts, the
-    speed-up is their median, so the two may differ by more than overhead if the prompts are few.
+    tau, speedup, draft_ms (a step), and predicted (timing.predicted_speedup). tau is pooled over
+    the prompts, the speed-up is their median, so the two may differ by more than overhead if the
+    prompts are few.
     """
     table = {}
     for budget, shapes in SHAPES.items():
@@ -72,11 +72,10 @@ def chain_and_best_tree(results, curve):
             runs = results[name]
             line = summarize(runs)
             tau, draft_ms = line["tau"], line["verb_ms"]["draft"]
-            verify_ms = interpolate(curve, budget + 1)
             lines.append({
                 "name": name, "tau": tau, "draft_ms": draft_ms,
                 "speedup": speedup(runs, results["plain"]),
-                "predicted": tau * curve[1] / (verify_ms + draft_ms),
+                "predicted": predicted_speedup(tau, curve, budget + 1, draft_ms),
             })
         if lines:
             table[budget] = {"chain": lines[0],

@@ -32,7 +32,7 @@ from nanogpt.report import (
     why_not_faster,
 )
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.timing import compare, cost_curve, interpolate, speedup, summarize
+from nanogpt.timing import compare, cost_curve, predicted_speedup, speedup, summarize
 from nanogpt.train import SIZES, get_gpt
 from ngram import NGramDraft
 from train_drafter import PROMPT, drafter_for_decoding, get_drafter
@@ -125,7 +125,7 @@ def time_table(results, curve, draft_ms, built):
         line = summarize(generations)
         step_ms, spent, build = line["ms_per_step"], line["verb_ms"], built.get(name, 0.0)
         parts = [spent["draft"] - build, build, spent["verify"], spent["accept"], spent["commit"]]
-        ideal = line["tau"] * curve[1] / (interpolate(curve, 1 + line["drafted"]) + draft_ms)
+        ideal = predicted_speedup(line["tau"], curve, 1 + line["drafted"], draft_ms)
         measured = speedups[name] = speedup(generations, results[PLAIN])
         rows.append([name, f"{step_ms:.2f}", *(f"{part / step_ms:.0%}" for part in parts),
                      f"{ideal:.2f}x", f"{measured:.2f}x", f"{measured / ideal:.2f}"])

@@ -59,9 +59,9 @@ def for_decoding(model, precision="auto"):
     on_cpu = model.device.type == "cpu"
     if precision == "bfloat16" and not (on_cpu and can_pack()):
         raise ValueError("precision 'bfloat16' needs a CPU whose torch can pack bf16 weights")
-    width = next(model.parameters()).shape[-1]  # of the embedding, in our models and in others'
-    if precision == "auto" and on_cpu and width >= WIDE:
-        precision = "bfloat16" if bf16_is_faster(model.device) and can_pack() else "float32"
+    wide = next(model.parameters()).shape[-1] >= WIDE  # the embedding, in our models and in others'
+    if precision == "auto" and on_cpu and wide and bf16_is_faster(model.device) and can_pack():
+        precision = "bfloat16"
     if precision == "bfloat16":
         pack(model)
     return model

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from nanogpt.generate import plain_decode
-from nanogpt.timing import interpolate, speedup, summarize
+from nanogpt.timing import interpolate, predicted_speedup, speedup, summarize
 
 
 def print_table(header, rows):
@@ -136,7 +136,7 @@ def print_bottlenecks(results, baseline, curve):
     """Predicted beside measured speed-up of every method, and a sentence on the fastest one.
 
     results: {name: list of Generation}; baseline: plain decoding's name; curve: c(N), see
-    timing.cost_curve. The prediction is tau * c(1) / (c(1 + drafted) + draft): tau from the
+    timing.cost_curve. The prediction (timing.predicted_speedup) takes tau from the
     acceptance counts, the drafter's milliseconds from the steps. What the measured value falls
     short of it, accepting, committing and Python between the forwards have taken; it may also
     exceed it, for plain decoding pays for Python and sampling once a token.
@@ -147,10 +147,10 @@ def print_bottlenecks(results, baseline, curve):
             continue
         line = summarize(generations)
         draft_ms = line["verb_ms"]["draft"]
-        verify_ms = interpolate(curve, 1 + line["drafted"])
-        predicted = line["tau"] * curve[1] / (draft_ms + verify_ms)
+        n = 1 + line["drafted"]
+        predicted = predicted_speedup(line["tau"], curve, n, draft_ms)
         speedups[name] = speedup(generations, results[baseline])
-        rows.append([name, f"{line['tau']:.2f}", f"{draft_ms:.2f}", f"{verify_ms:.2f}",
+        rows.append([name, f"{line['tau']:.2f}", f"{draft_ms:.2f}", f"{interpolate(curve, n):.2f}",
                      f"{line['ms_per_step']:.2f}", f"{predicted:.2f}x", f"{speedups[name]:.2f}x"])
     print_table(["method", "tau", "draft ms", "c(N) ms", "step ms", "predicted", "measured"], rows)
     print(why_not_faster(max(speedups, key=speedups.get), results, baseline))

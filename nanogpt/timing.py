@@ -70,6 +70,14 @@ def interpolate(curve, n):
     return curve[sizes[0]]
 
 
+def predicted_speedup(tau, curve, rows, draft_ms):
+    """tau * c(1) / (c(rows) + draft): the speed-up that only drafting and the forward leave.
+
+    curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting a round.
+    """
+    return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
+
+
 def take_turns(runs, turn):
     """Advance several decoders by `turn` tokens at a time, round after round.
 
