@@ -18,9 +18,11 @@ Speculative Sampling" (2023). In their letters target = p, draft = q, K = gamma,
 acceptance rate. This code spells `target_probs` and `draft_probs`, since later papers swap them.
 """
 
+from dataclasses import dataclass
+
 import torch
 
-from nanogpt.generate import Context, Step, Stopwatch, tokens_on
+from nanogpt.decoding import Context, Step, Stopwatch, tokens_on
 
 # ---------------------------------------------------------------- two draft models
 
@@ -151,6 +153,17 @@ def accept(drafted, draft_probs, target_probs, dice):
 # ---------------------------------------------------------------- the loop
 
 
+@dataclass
+class ChainRound:
+    """A round's record, in Step.detail. drafted: K tokens; draft_probs: K rows (V,); target_probs
+    (K + 1, V); accepted: how many drafts stayed."""
+
+    drafted: list
+    draft_probs: list
+    target_probs: torch.Tensor
+    accepted: int
+
+
 @torch.inference_mode()
 def speculate_chain(target, drafter, prompt, k, sampler, dice, sync=False):
     """Speculative decoding with chains of k drafts. Yields a Step per target forward, for ever.
@@ -181,7 +194,7 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice, sync=False):
         drafter.observe(tokens, hidden, rows)
         watch.lap("commit")
         yield Step([*drafted[:n], token], len(drafted), watch.seconds,
-                   detail=(drafted, draft_probs, target_probs, n))
+                   detail=ChainRound(drafted, draft_probs, target_probs, n))
         root = token
 
 

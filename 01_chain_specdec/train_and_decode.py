@@ -3,10 +3,14 @@
     python 01_chain_specdec/train_and_decode.py --prompt "JULIET:" --temperature 0.8
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
 from chain_specdec import BigramDraft, GPTDraft, speculate_chain
-from k_sweep import (
+from experiments.k_sweep import (
     PLAIN,
     acceptance_by_position,
     make_decoders,
@@ -14,20 +18,16 @@ from k_sweep import (
     sweep_lines,
     sweep_rows,
 )
-from nanogpt import cli, plots
+from nanogpt import cli
+from nanogpt.account import print_differences, print_results, why_not_faster
+from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts
+from nanogpt.decoding import collect
 from nanogpt.device import device_name
-from nanogpt.generate import collect
-from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import (
-    print_differences,
-    print_table,
-    print_text,
-    results_table,
-    why_not_faster,
-)
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import plots
+from nanogpt.printing import print_table, print_text
 from nanogpt.sampling import Dice
-from nanogpt.timing import compare
 from nanogpt.train import get_gpt
 
 SWEEP = (1, 2, 4, 8)
@@ -98,7 +98,7 @@ def main(argv=None):
     print(f"\n{args.size} target in {precision_of(target)} on {device_name(device)}; "
           f"{args.prompts} held-out prompts of 64 tokens, {args.max_new_tokens} new tokens each, "
           f"temperature {sampler.temperature:g}; tau counts the bonus token\n")
-    results_table(results, PLAIN, greedy=sampler.temperature == 0)
+    print_results(results, PLAIN, greedy=sampler.temperature == 0)
     if sampler.temperature == 0:
         print_differences(results, PLAIN, prompts, target)
     print("\npredicted and measured (draft: K tokens; verify: K + 1 rows)")

@@ -26,14 +26,8 @@ breaks apart: trees so small that only one of them can show.
 """
 
 from chain_specdec import acceptance_probability, residual
-from nanogpt.enumeration import (
-    ToyDraft,
-    ToyModel,
-    ToyTarget,
-    output_law,
-    target_law,
-    total_variation,
-)
+from nanogpt.exact.enumeration import output_law, target_law, total_variation
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.sampling import Sampler
 from tree_attention import TreeDrafter, multi_round, verify, walk
 

@@ -5,30 +5,30 @@
 trains (or loads) the target and the small draft model, prints every table of this chapter and
 saves its pictures.
 """
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
 import statistics
 
 import torch
 
 from cautionary_rule import BREAKS, bias_table, mean_bias
-from equal_budget import chain_and_best_tree, make_decoders, print_verdict
-from nanogpt import plots
+from experiments.equal_budget import chain_and_best_tree, make_decoders, print_verdict
+from nanogpt.account import distinct_share, print_bottlenecks, print_differences, print_results
 from nanogpt.cli import check_decoding, decoding_flags, parser, run, setup, temperatures_flag
+from nanogpt.clock import cost_curve
+from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts
+from nanogpt.decoding import collect
 from nanogpt.device import device_name
-from nanogpt.generate import collect
-from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import (
-    distinct_share,
-    print_bottlenecks,
-    print_differences,
-    print_table,
-    print_text,
-    results_table,
-)
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import plots
+from nanogpt.printing import print_table, print_text
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.timing import compare, cost_curve
 from nanogpt.train import get_gpt
 from tree_attention import Tree, TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
@@ -77,7 +77,7 @@ def one_real_step(target, draft_model, prompt, tokenizer, out):
     drafter = TreeDrafter(draft_model, (3, 2, 1), sampler, dice)
     steps = collect(speculate(target, drafter, prompt, sampler, dice, multi_round), 100).steps
     step = max(steps, key=lambda step: len(step.tokens))
-    tree, path, target_probs = step.detail
+    tree, path, target_probs = step.detail.tree, step.detail.path, step.detail.target_probs
 
     def text(token):
         return tokenizer.decode([token])
@@ -100,7 +100,7 @@ def compare_shapes(target, models, prompts, args, curve):
                       f"{'drawn children' if rule is multi_round else 'the top tokens'}\n")
                 decoders = make_decoders(target, model, sampler, rule)
                 results = compare(decoders, prompts, args.max_new_tokens)
-                results_table(results, "plain", greedy=rule is walk)
+                print_results(results, "plain", greedy=rule is walk)
                 if temperature == 0:
                     print_differences(results, "plain", prompts, target)
                     distinct = [distinct_share(g.tokens) for g in results["plain"]]

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual
-from nanogpt.generate import Context, Step, Stopwatch, tokens_on
+from nanogpt.decoding import Context, Step, Stopwatch, tokens_on
 from nanogpt.sampling import Sampler
 
 # ---------------------------------------------------------------- the tree
@@ -275,11 +275,21 @@ def multi_round(tree, target_probs, dice):
 # ---------------------------------------------------------------- the loop
 
 
+@dataclass
+class TreeRound:
+    """A round's record, in Step.detail: the tree of N nodes, the accepted rows from 0 on, and
+    target_probs (N, V)."""
+
+    tree: Tree
+    path: list
+    target_probs: torch.Tensor
+
+
 @torch.inference_mode()
 def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
     """Speculative decoding with trees. Yields a Step per target forward, for ever.
 
-    The first step is the prefill; a later step's detail is (tree, path, target_probs (N, V)).
+    The first step is the prefill; a later step's detail is a TreeRound.
     drafter: anything with
         reset()                         a new context begins
         observe(tokens, hidden, rows)   these tokens were committed; the target's hidden states of
@@ -298,9 +308,10 @@ def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
         if context.full:
             context.begin(drafter)
         tree = drafter.propose(root, context.room)
-        if int(tree.depths.max()) > context.room:
-            raise ValueError(f"the tree is {int(tree.depths.max())} deep; only {context.room} fit")
         watch.lap("draft")
+        depth = int(tree.depths.max())  # makes the mask: the first of what verifying costs
+        if depth > context.room:
+            raise ValueError(f"the tree is {depth} deep; only {context.room} fit")
         logits, hidden = verify(target, context.cache, tree)
         target_probs = sampler(logits).cpu()  # (N, V)
         watch.lap("verify")
@@ -311,5 +322,5 @@ def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
         drafter.observe(tokens, hidden, path)
         watch.lap("commit")
         yield Step([*tokens[1:], token], len(tree) - 1, watch.seconds,
-                   detail=(tree, path, target_probs))
+                   detail=TreeRound(tree, path, target_probs))
         root = token

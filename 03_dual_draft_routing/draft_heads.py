@@ -28,7 +28,8 @@ from torch import nn
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.model import norm
 from nanogpt.sampling import Sampler
-from nanogpt.train import Recipe, fit, step_generator
+from nanogpt.sizes import Recipe
+from nanogpt.train import fit, step_generator
 
 RECIPE = Recipe(steps=300, batch_size=8, lr=3e-3, muon_lr=0.02)
 DEPTH = 6  # levels that the heads are trained for

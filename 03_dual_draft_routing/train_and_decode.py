@@ -3,21 +3,27 @@
     python 03_dual_draft_routing/train_and_decode.py
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
 from draft_heads import default_configs, get_heads, heads_for_decoding
-from replay import PAPER, texts_of
-from router_report import draw_calibration, draw_choices, explain, replay_table
-
 from dual_draft_routing import HeadDrafter, RoutedDrafter, coin_flip
-from nanogpt import cli, plots
+from experiments.replay import PAPER, texts_of
+from experiments.router_report import draw_calibration, draw_choices, explain, replay_table
+from nanogpt import cli
+from nanogpt.account import print_bottlenecks, print_differences, print_results
+from nanogpt.clock import cost_curve
+from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.device import device_name
-from nanogpt.generate import collect, plain_decode
-from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import print_bottlenecks, print_differences, print_text, results_table
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import plots
+from nanogpt.printing import print_text
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.timing import compare, cost_curve
 from nanogpt.train import get_gpt
 from tree_attention import speculate
 
@@ -75,7 +81,7 @@ def main(argv=None):
         print(f"\ntemperature {sampler.temperature:g}\n")
         results = compare(decoders(target, fast, sampler, args.budget), prompts,
                           args.max_new_tokens)
-        results_table(results, "plain", greedy=sampler.temperature == 0)
+        print_results(results, "plain", greedy=sampler.temperature == 0)
         if sampler.temperature == 0:
             print_differences(results, "plain", prompts, target)
         print()

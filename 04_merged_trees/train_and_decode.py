@@ -3,21 +3,27 @@
     python 04_merged_trees/train_and_decode.py
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
 from draft_heads import get_heads, heads_for_decoding
-from merge_budgets import conclude, decoders
-
 from dual_draft_routing import HeadDrafter
+from experiments.merge_budgets import conclude, decoders
 from merged_trees import MergedDrafter, accept_paths, block_mask, merge
-from nanogpt import cli, plots
+from nanogpt import cli
+from nanogpt.account import print_bottlenecks, print_differences, print_results
+from nanogpt.clock import cost_curve
+from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts
+from nanogpt.decoding import collect
 from nanogpt.device import device_name
-from nanogpt.generate import collect
-from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import print_bottlenecks, print_differences, print_text, results_table
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import plots
+from nanogpt.printing import print_text
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.timing import compare, cost_curve
 from nanogpt.train import get_gpt
 from tree_attention import Tree, speculate
 
@@ -41,7 +47,7 @@ def draw_real_step(target, heads, prompt, tokenizer, out):
     steps = collect(speculate(target, MergedDrafter(pair), prompt, Sampler(), Dice(1),
                               accept_paths), 60).steps
     step = max(steps[:-1], key=lambda step: len(step.tokens))
-    tree, path, target_probs = step.detail
+    tree, path, target_probs = step.detail.tree, step.detail.path, step.detail.target_probs
     # The heads' trees hold equally many nodes, so the second starts behind the half.
     colors = [plots.INK] + [plots.HEADS[row > (len(tree) - 1) // 2] for row in range(1, len(tree))]
     plots.save(plots.draw_tree(tree, lambda t: tokenizer.decode([t]), path, target_probs,
@@ -80,7 +86,7 @@ def main(argv=None):
         print(f"\ntemperature {sampler.temperature:g}\n")
         results = compare(decoders(target, heads, sampler, args.budget), prompts,
                           args.max_new_tokens)
-        results_table(results, "plain", greedy=sampler.temperature == 0)
+        print_results(results, "plain", greedy=sampler.temperature == 0)
         if sampler.temperature == 0:
             print_differences(results, "plain", prompts, target)
         print()

@@ -4,7 +4,11 @@
     python 05_ddtree/train_and_decode.py --quick    # a smaller target
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
 from copy import copy
 from dataclasses import dataclass, replace
@@ -17,23 +21,20 @@ from ddtree import (
     DDTreeDrafter,
     draft_temperature,
 )
-from drafter_cost import build_ms, pass_ms
-from nanogpt import cli, plots
+from experiments.drafter_cost import build_ms, pass_ms
+from nanogpt import cli
+from nanogpt.account import distinct_share, print_differences, print_results, why_not_faster
+from nanogpt.clock import cost_curve
+from nanogpt.contest import compare, predicted_speedup, speedup, summarize
 from nanogpt.data import held_out_prompts
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.device import device_name
-from nanogpt.generate import collect, plain_decode
-from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import (
-    distinct_share,
-    print_differences,
-    print_table,
-    print_text,
-    results_table,
-    why_not_faster,
-)
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import plots
+from nanogpt.printing import print_table, print_text
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.timing import compare, cost_curve, predicted_speedup, speedup, summarize
-from nanogpt.train import SIZES, get_gpt
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_gpt
 from ngram import NGramDraft
 from train_drafter import PROMPT, drafter_for_decoding, get_drafter
 from tree_attention import TreeDrafter, speculate
@@ -160,9 +161,10 @@ def save_figures(args, all_results, models, dataset, prompt, budgets):
     steps = collect(speculate(models.target, ddtree(models, 15, Sampler()), prompt, Sampler(),
                               Dice(args.seed)), 60).steps
     longest = max(steps[:-1], key=lambda step: len(step.tokens))
-    tree, path, target_probs = longest.detail
-    plots.save(plots.draw_tree(tree, lambda t: dataset.tokenizer.decode([t]), path, target_probs,
-                               next_token=longest.tokens[-1]), args.out / "tree.png")
+    tree, path = longest.detail.tree, longest.detail.path
+    plots.save(plots.draw_tree(tree, lambda t: dataset.tokenizer.decode([t]), path,
+                               longest.detail.target_probs, next_token=longest.tokens[-1]),
+               args.out / "tree.png")
     print(f"\nfigures: {args.out}")
 
 
@@ -224,7 +226,7 @@ def main(argv=None):
         curve, draft_ms = halfway(before, costs(models, prompts[0]))
         all_results[sampler.temperature] = results
         print(f"\ntemperature {sampler.temperature:g}")
-        results_table(results, PLAIN, greedy=sampler.temperature == 0)
+        print_results(results, PLAIN, greedy=sampler.temperature == 0)
         print("\nc(N), ms: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items())
               + f"; one drafter pass {draft_ms:.2f}")
         time_table(results, curve, draft_ms, built)

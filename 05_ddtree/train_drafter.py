@@ -15,9 +15,10 @@ from tqdm import tqdm
 
 from block_diffusion import BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
-from nanogpt.precision import for_decoding, pack, precision_of
+from nanogpt.packing import for_decoding, pack, precision_of
 from nanogpt.sampling import Sampler
-from nanogpt.train import Recipe, fit, step_generator
+from nanogpt.sizes import Recipe
+from nanogpt.train import fit, step_generator
 
 RECIPE = Recipe(steps=550, batch_size=2, lr=3e-3, muon_lr=0.02)
 BLOCK_ROWS = 432  # rows of all blocks on one sequence; they share its one target forward

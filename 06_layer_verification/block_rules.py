@@ -9,6 +9,7 @@ Sources: BV: Sun et al. 2025 (2403.10444). GBV: Thomas & Pal 2026 (2602.16961). 
 """
 
 import numpy as np
+
 from single_step_rules import TINY
 from tree_rule import TreeRule
 

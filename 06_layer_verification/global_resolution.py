@@ -28,6 +28,7 @@ from itertools import combinations_with_replacement
 from math import factorial, prod
 
 import numpy as np
+
 from single_step_rules import TINY, pick
 
 LARGEST_WEIGHT = 1e100  # stands for infinity: next to it, any other weight vanishes

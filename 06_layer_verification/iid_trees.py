@@ -11,9 +11,9 @@ path to it (Appendix D.1), here it does not; it must be settled before they are 
 """
 
 import torch
-from tree_rule import shape_of
 
 from tree_attention import Tree
+from tree_rule import shape_of
 
 
 def multi_chain(branching, depth, index, family):

@@ -38,6 +38,7 @@ and 4, Equations 1 and 2, Section E.2. In the paper's letters p is the draft and
 
 import numpy as np
 import torch
+
 from single_step_rules import TINY
 from tree_rule import Drafted, TreeRule
 

@@ -17,7 +17,11 @@ is what its standard errors over 20 seeds measure, and a small one over the tree
 Source: "Layer Verification ..." (2026), Section 5.1, Table 1, Appendix G.
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
 import csv
 import time
@@ -25,15 +29,16 @@ from dataclasses import astuple, dataclass, fields, replace
 
 import numpy as np
 import torch
-from all_rules import RULES, STEPS, rules_for
-from iid_trees import SHAPES, shape_parents
-from rule_cost import print_costs
 from tqdm import tqdm
-from tree_rule import shape_of
 
-from nanogpt import cli, plots
-from nanogpt.report import print_table
+from experiments.all_rules import RULES, STEPS, rules_for
+from experiments.rule_cost import print_costs
+from iid_trees import SHAPES, shape_parents
+from nanogpt import cli
+from nanogpt.pictures import plots
+from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
+from tree_rule import shape_of
 
 # Table 1: accepted length and its standard error, multi-chain, tapered, complete.
 PAPER = {

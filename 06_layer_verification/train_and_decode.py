@@ -4,20 +4,25 @@
     python 06_layer_verification/train_and_decode.py --temperature 0.6 --top-p 0.9   # the paper's
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
 
-from all_rules import rules_for
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+
+from experiments.all_rules import rules_for
+from experiments.rule_table import PLAIN, decoders, print_rules
+from experiments.same_trees import print_same_trees
 from iid_trees import SHAPES, shape_parents
-from rule_table import PLAIN, decoders, print_rules
-from same_trees import print_same_trees
-
-from nanogpt import cli, plots
+from nanogpt import cli
+from nanogpt.account import print_bottlenecks
+from nanogpt.clock import cost_curve
+from nanogpt.contest import compare, summarize
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
-from nanogpt.precision import for_decoding, precision_of
-from nanogpt.report import print_bottlenecks
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import plots
 from nanogpt.sampling import Sampler
-from nanogpt.timing import compare, cost_curve, summarize
 from nanogpt.train import get_gpt
 from tree_attention import TreeGPT
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+
 from single_step_rules import TINY
 
 # ---------------------------------------------------------------- the shape of a tree

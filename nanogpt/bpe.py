@@ -6,17 +6,14 @@ The trainer is tiktoken's own; it takes some minutes, once. The result is commit
 import base64
 from pathlib import Path
 
-from nanogpt.data import DATA, load_text
+from tiktoken._educational import bpe_train
 
-VOCABULARY = DATA / "shakespeare-bpe-768.tiktoken"
-# Words with their leading space, runs of punctuation, line breaks: no token crosses a line end.
-SPLIT = r"""'?[A-Za-z]+| [A-Za-z]+|[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?=\S)|\s+"""
+from nanogpt import cli
+from nanogpt.data import SPLIT, VOCABULARY, load_text
 
 
 def train_vocabulary(text, size):
     """The `size` byte-pair tokens of a text -> {bytes: rank}; the first 256 are the bytes."""
-    from tiktoken._educational import bpe_train
-
     return bpe_train(text, size, SPLIT, visualise=None)
 
 
@@ -27,9 +24,7 @@ def write_ranks(ranks, path: Path):
 
 
 def main(argv=None):
-    from nanogpt.cli import Parser
-
-    p = Parser("Make the small byte-pair vocabulary anew (some minutes).")
+    p = cli.Parser("Make the small byte-pair vocabulary anew (some minutes).")
     p.add_argument("--out", type=Path, default=VOCABULARY, help="file to write")
     args = p.parse_args(argv)
     if not args.out.parent.is_dir():
@@ -39,6 +34,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    from nanogpt.cli import run
-
-    run(main)
+    cli.run(main)

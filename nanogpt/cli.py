@@ -9,9 +9,9 @@ import torch
 
 from nanogpt.data import TOKENIZERS, load_dataset
 from nanogpt.device import pick_device
-from nanogpt.precision import PRECISIONS
+from nanogpt.packing import PRECISIONS
 from nanogpt.sampling import Sampler
-from nanogpt.train import SIZES
+from nanogpt.sizes import SIZES
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):

@@ -15,17 +15,29 @@ are, and a forward multiplies the same matrices as ours.
 
 from pathlib import Path
 
+import torch
+
+from nanogpt import cli
+from nanogpt.data import held_out_prompts
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_gpt
+
+try:  # the extra [compare]; every function here says so if it is missing
+    import tokenizers
+    import transformers
+except ImportError as error:
+    MISSING = error.name
+else:
+    MISSING = None
+
 NEEDS = ("this needs the package '{}', which is not installed; run: "
          'pip install -c constraints.txt -e ".[compare]"')
 
 
 def need_transformers():
     """The transformers module. Raises ValueError with the pip command if it is not there."""
-    try:
-        import transformers
-        from tokenizers import Tokenizer  # noqa: F401
-    except ImportError as error:
-        raise ValueError(NEEDS.format(error.name)) from None
+    if MISSING:
+        raise ValueError(NEEDS.format(MISSING))
     return transformers
 
 
@@ -78,12 +90,11 @@ def character_tokenizer(tokenizer, block_size):
     Every character is cut off by itself, newline and space too, and looked up as a whole word.
     There is no token for unknown characters: like ours, it refuses them.
     """
-    transformers = need_transformers()
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-
-    characters = Tokenizer(models.WordLevel(tokenizer.ids))
-    characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    characters.decoder = decoders.Fuse()  # else the words are joined with spaces
+    need_transformers()
+    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(tokenizer.ids))
+    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(r"[\s\S]"), "isolated")
+    characters.decoder = tokenizers.decoders.Fuse()  # else the words are joined with spaces
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=characters, model_max_length=block_size,
         clean_up_tokenization_spaces=False)
@@ -108,11 +119,8 @@ def export(model, tokenizer, folder):
 
 
 def main(argv=None):
-    import torch
 
-    from nanogpt.cli import make_folder, parser, setup
-    from nanogpt.data import held_out_prompts
-    from nanogpt.train import SIZES, get_gpt
+    from nanogpt.cli import parser
 
     p = parser("Export a trained GPT to a folder in Hugging Face format.")
     p.add_argument("--size", choices=SIZES, default="baby", help="of the model")
@@ -120,10 +128,9 @@ def main(argv=None):
     args = p.parse_args(argv)
     if args.tokenizer != "char":
         raise ValueError(f"tokenizer is '{args.tokenizer}'; only 'char' can be exported")
-    transformers = need_transformers()
-    transformers.logging.disable_progress_bar()
-    dataset, device = setup(args)
-    make_folder(args.out)
+    need_transformers().logging.disable_progress_bar()
+    dataset, device = cli.setup(args)
+    cli.make_folder(args.out)
     model = get_gpt(args.size, dataset, device, args.retrain)
     export(model, dataset.tokenizer, args.out)
 
@@ -136,6 +143,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    from nanogpt.cli import run
-
-    run(main)
+    cli.run(main)

@@ -49,12 +49,14 @@ class KVCache:
         if missing > 0:
             self.kv = F.pad(self.kv, (0, 0, 0, missing))
 
-    def write(self, layer, k, v):
-        """k, v (B, n_head, N, head_dim) -> all keys and values of the layer, committed and new."""
-        end = self.length + k.shape[-2]
-        self.kv[layer, 0, :, :, self.length:end] = k
-        self.kv[layer, 1, :, :, self.length:end] = v
-        return self.kv[layer, 0, :, :, :end], self.kv[layer, 1, :, :, :end]
+    def write(self, layer, new):
+        """new (2, B, n_head, N, head_dim): keys and values of N rows, placed behind `length`.
+
+        -> all keys and values of the layer, committed and new, (2, B, n_head, length + N, head_dim)
+        """
+        end = self.length + new.shape[-2]
+        self.kv[layer, ..., self.length:end, :] = new
+        return self.kv[layer, ..., :end, :]
 
     def commit(self, rows):
         """Keep the new rows with these indices (0 = first row behind `length`), in this order.
@@ -74,13 +76,23 @@ def norm(x):
     return F.layer_norm(x, x.shape[-1:])
 
 
-def rotate(x, cos, sin):
-    """RoPE: turn each pair (x[i], x[i + head_dim/2]) by its position's angle.
+def rotate(qkv, cos, sin):
+    """RoPE: turn each pair (x[i], x[i + head_dim/2]) of q and k by its position's angle.
 
-    x (..., head_dim); cos, sin broadcast to it, the first half of sin negated.
+    qkv (..., 3, n_head, head_dim); cos, sin (..., 3, 1, head_dim): see rope_tables.
     """
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)  # a product of two dtypes is slow
-    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+    cos, sin = cos.to(qkv.dtype), sin.to(qkv.dtype)  # a product of two dtypes is slow
+    return torch.addcmul(qkv * cos, qkv.roll(qkv.shape[-1] // 2, -1), sin)
+
+
+def rope_tables(block_size, head_dim):
+    """cos and sin of each position's angles for q, k and v: (block_size, 3, 1, head_dim) each."""
+    frequency = 10_000.0 ** (-torch.arange(0, head_dim, 2) / head_dim)  # (hd/2,)
+    angle = torch.arange(block_size)[:, None] * frequency  # (block_size, hd/2)
+    cos, sin = angle.cos().repeat(1, 2), torch.cat([-angle.sin(), angle.sin()], 1)
+    # v keeps its direction, as if turned by the angle 0: so one product serves all three.
+    cos, sin = [cos, cos, torch.ones_like(cos)], [sin, sin, torch.zeros_like(sin)]
+    return torch.stack(cos, 1)[:, :, None], torch.stack(sin, 1)[:, :, None]
 
 
 class Attention(nn.Module):
@@ -96,11 +108,10 @@ class Attention(nn.Module):
         """x (B, N, C); bias (N, past + N) or None is added to the scores: 0 or -inf."""
         B, N, C = x.shape
         qkv = self.qkv(x).view(B, N, 3, self.n_head, C // self.n_head)
-        qk, v = qkv.split([2, 1], 2)
-        q, k = rotate(qk, cos, sin).unbind(2)
-        q, k, v = (t.transpose(1, 2) for t in (q, k, v[:, :, 0]))  # (B, nh, N, hd)
+        qkv = rotate(qkv, cos, sin).permute(2, 0, 3, 1, 4)  # (3, B, nh, N, hd)
+        q, k, v = qkv
         if cache is not None:
-            k, v = cache.write(layer, k, v)  # (B, nh, past + N, hd)
+            k, v = cache.write(layer, qkv[1:])  # (B, nh, past + N, hd)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, nh, N, hd)
         return self.out(y.transpose(1, 2).reshape(B, N, C))
 
@@ -133,11 +144,9 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
 
-        head_dim = config.n_embd // config.n_head
-        frequency = 10_000.0 ** (-torch.arange(0, head_dim, 2) / head_dim)  # (hd/2,)
-        angle = torch.arange(config.block_size)[:, None] * frequency  # (block_size, hd/2)
-        self.register_buffer("cos", angle.cos().repeat(1, 2), persistent=False)
-        self.register_buffer("sin", torch.cat([-angle.sin(), angle.sin()], 1), persistent=False)
+        cos, sin = rope_tables(config.block_size, config.n_embd // config.n_head)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
 
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
@@ -180,8 +189,7 @@ class GPT(nn.Module):
                     f"{past + N} rows do not fit into the context window of {self.block_size}"
                 )
             positions = slice(past, past + N)
-        # Shaped to fit queries and keys side by side: (B, N, 2, n_head, head_dim)
-        cos, sin = self.cos[positions][:, None, None], self.sin[positions][:, None, None]
+        cos, sin = self.cos[positions], self.sin[positions]  # (N, 3, 1, hd)
         if cache is not None:
             cache.reserve(N)
         bias = None  # a single new row sees everything before it

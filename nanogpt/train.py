@@ -10,55 +10,19 @@ same settings goes on from there. Batches depend on (seed, step) alone, so it se
 
 import os
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from tqdm import tqdm
 
+from nanogpt import cli
 from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from nanogpt.device import autocast
-from nanogpt.model import GPT, GPTConfig
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train; with the model's configuration it determines the weights.
-
-    lr: of AdamW (embedding, output matrix, norms); muon_lr and momentum: of Muon (the hidden
-    matrices).
-    """
-
-    steps: int
-    batch_size: int  # sequences a step, over all processes
-    lr: float = 3e-3
-    muon_lr: float = 0.02
-    momentum: float = 0.95
-    warmup: int = 20
-    seed: int = 1
-
-
-@dataclass(frozen=True)
-class Size:
-    """A named model with the recipe that suits it."""
-
-    n_layer: int
-    n_head: int
-    n_embd: int
-    recipe: Recipe
-    block_size: int = 256
-
-    def config(self, vocab_size):
-        return GPTConfig(vocab_size, self.block_size, self.n_layer, self.n_head, self.n_embd)
-
-
-SIZES = {
-    "draft": Size(1, 2, 64, Recipe(steps=600, batch_size=16)),  # the small GPT that drafts
-    "small": Size(4, 4, 128, Recipe(steps=1200, batch_size=8)),  # lessons and tests
-    # nanoGPT's own, for tables with times: few steps, so large ones
-    "baby": Size(6, 6, 384, Recipe(steps=300, batch_size=8, lr=1e-2, muon_lr=0.03, momentum=0.9)),
-}
+from nanogpt.model import GPT
+from nanogpt.muon import Muon
+from nanogpt.sizes import SIZES
 
 
 class Optimizer:
@@ -79,11 +43,7 @@ class Optimizer:
                 other, lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.0
             ))
         if hidden:
-            # Scaled so that one learning rate serves wide and tall matrices alike.
-            self.parts.append(torch.optim.Muon(
-                hidden, lr=recipe.muon_lr, momentum=recipe.momentum, weight_decay=0.0,
-                adjust_lr_fn="original",
-            ))
+            self.parts.append(Muon(hidden, recipe.muon_lr, recipe.momentum))
         self.peaks = [part.param_groups[0]["lr"] for part in self.parts]
 
     def step(self, scale):
@@ -237,9 +197,7 @@ def start_processes(device_name):
 
 
 def main(argv=None):
-    from nanogpt.cli import parser, setup
-
-    args_parser = parser("Train a GPT on Shakespeare, or load it if that was done before.")
+    args_parser = cli.parser("Train a GPT on Shakespeare, or load it if that was done before.")
     args_parser.add_argument("--size", choices=SIZES, default="small", help="of the model")
     args_parser.add_argument("--steps", type=int, help="default: the size's own recipe")
     args_parser.add_argument("--batch-size", type=int, help="sequences a step, over all processes")
@@ -250,7 +208,7 @@ def main(argv=None):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
     args.device = start_processes(args.device)
-    dataset, device = setup(args)
+    dataset, device = cli.setup(args)
     recipe = SIZES[args.size].recipe
     recipe = replace(recipe, steps=args.steps or recipe.steps, seed=args.seed,
                      batch_size=args.batch_size or recipe.batch_size)
@@ -264,6 +222,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    from nanogpt.cli import run
-
-    run(main)
+    cli.run(main)

@@ -15,9 +15,8 @@ WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).doubl
 
 def ddtree_law():
     """The heap's tree must be worth as much as the best tree found by trying all."""
-    from test_ddtree import best_value, random_marginals
-
     import ddtree
+    from test_ddtree import best_value, random_marginals
 
     for seed in range(3):
         for budget in (1, 3, 5):

@@ -12,9 +12,8 @@ LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 
 def best_nodes_law():
     """Whoever keeps a node keeps its parent, also where a child is certain and scores the same."""
-    from test_merged_trees import random_tree
-
     import dual_draft_routing
+    from test_merged_trees import random_tree
 
     generator = torch.Generator().manual_seed(0)
     for seed in range(20):
@@ -51,10 +50,9 @@ def observe_observe(f):
 
 def heads_law():
     """After every commit each head stands where the text stands."""
-    from test_dual_draft_routing import PROMPT, ToyModel, ToyTarget, toy_pair
-
     from dual_draft_routing import RoutedDrafter
     from nanogpt.sampling import Dice, Sampler
+    from test_dual_draft_routing import PROMPT, ToyModel, ToyTarget, toy_pair
     from tree_attention import speculate
 
     pair, text = toy_pair(), list(PROMPT)

@@ -53,9 +53,8 @@ def merge_law():
 
 def paths_law():
     """Every leaf once, and along a row each node is the next one's parent."""
-    from test_merged_trees import random_tree
-
     import merged_trees
+    from test_merged_trees import random_tree
 
     for seed in range(8):
         tree = random_tree(seed)
@@ -70,10 +69,9 @@ def paths_law():
 
 def accept_law():
     """The whole loop, both subtrees full of equal prefixes, must have the target's law."""
-    from test_dual_draft_routing import exact_bias, toy_pair
-
     import merged_trees
     from nanogpt.sampling import Sampler
+    from test_dual_draft_routing import exact_bias, toy_pair
 
     for seeds in ((8, 8), (8, 9)):
         pair = toy_pair(budget=3, seeds=seeds)

@@ -1,8 +1,8 @@
 """The blanks of chapter 02."""
 
 import torch
-from blanks_chain_specdec import Script
 
+from blanks_chain_specdec import Script
 from exact import ToyDraft, ToyModel, ToyTarget, loop_law, target_law, total_variation
 from grading import Blank
 from nanogpt.model import GPTConfig, KVCache

@@ -2,23 +2,34 @@
 
 import itertools
 
-from nanogpt.enumeration import (
+from nanogpt.exact import trees
+from nanogpt.exact.enumeration import (
     EnumeratingDice,
-    ToyCache,
-    ToyDraft,
-    ToyModel,
-    ToyTarget,
     loop_law,
     outcomes,
     output_law,
     target_law,
     total_variation,
 )
+from nanogpt.exact.toy_models import ToyCache, ToyDraft, ToyModel, ToyTarget
+from nanogpt.exact.trees import KINDS, Tables, tables
+from tree_rule import shape_of
 
 __all__ = [
-    "EnumeratingDice", "ToyCache", "ToyDraft", "ToyModel", "ToyTarget", "grid", "loop_law",
-    "outcomes", "output_law", "target_law", "total_variation",
+    "KINDS", "EnumeratingDice", "Tables", "ToyCache", "ToyDraft", "ToyModel", "ToyTarget",
+    "all_trees", "bias_and_length", "grid", "loop_law", "outcomes", "output_law", "tables",
+    "target_law", "total_variation",
 ]
+
+
+def all_trees(parents, models):
+    """Every tree with these parents, see nanogpt.exact.trees."""
+    return trees.all_trees(shape_of(tuple(parents)), models)
+
+
+def bias_and_length(rule, parents, models):
+    """Total variation and mean accepted length on these parents, see nanogpt.exact.trees."""
+    return trees.bias_and_length(rule, shape_of(tuple(parents)), models)
 
 
 def grid(**axes):

@@ -5,14 +5,18 @@ Without a chapter: the progress over all of them. In a chapter's notebook:
 folders in it.
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), root / "tests", *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, ROOT / "tests", *ROOT.glob("0?_*")])
 
 import ctypes
 import threading
 
 from grading import chapters, grade_answer, load_answers
 from nanogpt.cli import Parser, run
-from nanogpt.report import print_table
+from nanogpt.printing import print_table
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
 

@@ -6,7 +6,11 @@ written anew, the script asks, and keeps the old one as exercise.py.bak; --force
 --check only compares.
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1]), root / "tests", *root.glob("0?_*")])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, ROOT / "tests", *ROOT.glob("0?_*")])
 
 import ast
 import importlib

@@ -4,7 +4,11 @@ Each runs in its own folder. A cell that fails ends the run with its source and 
 --write saves the outputs into the notebooks.
 """
 
-import sys; from pathlib import Path; sys.path[:0] = map(str, [(root := Path(__file__).resolve().parents[1])])  # noqa: E401, E501, E702, I001
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 import os
 import time
@@ -14,8 +18,6 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from nanogpt.cli import Parser, run
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def run_notebook(path, write=False):

@@ -6,17 +6,18 @@ import functools
 import json
 import runpy
 
-import draft_heads
 import pytest
 import torch
-from draft_heads import DraftHead, default_configs
 
+import draft_heads
 import train_drafter
 from block_diffusion import BlockDrafter
-from nanogpt import cli, stepper, train
+from draft_heads import DraftHead, default_configs
+from nanogpt import cli, train
 from nanogpt.model import GPT, GPTConfig
+from nanogpt.pictures import step_page
 
-CHAPTERS = list(stepper.chapters())
+CHAPTERS = list(step_page.chapters())
 
 
 class Characters:
@@ -84,7 +85,7 @@ def small_models():
 
 def shipped(chapter):
     """The trace inside the page that the repository ships."""
-    html = (stepper.chapters()[chapter] / "pictures" / "step.html").read_text(encoding="utf-8")
+    html = (step_page.chapters()[chapter] / "pictures" / "step.html").read_text(encoding="utf-8")
     start = html.index("const trace = ") + len("const trace = ")
     return json.JSONDecoder().raw_decode(html[start:])[0]
 
@@ -93,9 +94,9 @@ def shipped(chapter):
 def all_traces():
     """{chapter: the trace of small random models, 'chapter shipped': that of the real ones}."""
     with small_models():
-        small = {number: runpy.run_path(str(folder / "step_through.py"))["record"](
+        small = {number: runpy.run_path(str(folder / "experiments" / "step_through.py"))["record"](
                      Flags, Stand, "cpu", [9, 10, 11])
-                 for number, folder in stepper.chapters().items()}
+                 for number, folder in step_page.chapters().items()}
     return small | {f"{number} shipped": shipped(number) for number in small}
 
 

@@ -24,7 +24,7 @@ from exact import (
     target_law,
     total_variation,
 )
-from nanogpt.generate import collect, plain_decode
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
 

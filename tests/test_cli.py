@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nanogpt import cli, data, timing, train
+from nanogpt import cli, clock, data, train
 from nanogpt.checkpoint import save_checkpoint
 from nanogpt.device import pick_device
 
@@ -105,7 +105,7 @@ def test_every_script_checks_the_prompt_first(nothing_is_trained, capsys, script
 MODULES = {f"nanogpt.{p.stem}": importlib.import_module(f"nanogpt.{p.stem}").main
            for p in sorted((ROOT / "nanogpt").glob("*.py"))
            if '__name__ == "__main__"' in p.read_text(encoding="utf-8")}
-PROGRAMS = [p.relative_to(ROOT).as_posix() for p in sorted(ROOT.glob("0?_*/*.py"))
+PROGRAMS = [p.relative_to(ROOT).as_posix() for p in sorted(ROOT.glob("0?_*/**/*.py"))
             if "__main__" in p.read_text(encoding="utf-8")]
 BAD = {int: ["-1", "many"], float: ["-1", "nan", "much"], Path: [f"{__file__}/below"]}
 BAD_TEXTS = {"--corpus": ["none.txt", str(ROOT)], "--device": ["abacus"], "--stop": [""],
@@ -206,7 +206,7 @@ cli.run(train.main)
 
 @pytest.mark.parametrize("module, flags, sentence", [
     (train, ["--steps", "0"], "steps is 0"), (train, ["--batch-size", "-1"], "batch_size is -1"),
-    (timing, ["--cached", "0"], "cached is 0"), (timing, ["--cached", "500"], "cached is 500"),
+    (clock, ["--cached", "0"], "cached is 0"), (clock, ["--cached", "500"], "cached is 500"),
 ])
 def test_flags_of_training_and_timing(nothing_is_trained, capsys, module, flags, sentence):
     assert sentence in sentence_of(module.main, capsys, *flags)

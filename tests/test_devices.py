@@ -3,15 +3,15 @@
 import contextlib
 from dataclasses import replace
 
-import draft_heads
 import pytest
 import torch
-from pretended_device import pretended_cuda
-from test_cli import SCRIPTS, load_script
 
+import draft_heads
 import train_drafter
 from nanogpt import checkpoint, train
 from nanogpt.model import GPT, GPTConfig
+from pretended_device import pretended_cuda
+from test_cli import SCRIPTS, load_script
 
 CHAPTERS = [name for name in SCRIPTS if name != "toy"]
 HERE = {"pretended": True, "cuda": torch.cuda.is_available(),

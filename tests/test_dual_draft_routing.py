@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+
 from draft_heads import (
     DEPTH,
     DraftHead,
@@ -14,8 +15,6 @@ from draft_heads import (
     letters_of,
     on_duty,
 )
-from test_chain_specdec import random_gpt
-
 from dual_draft_routing import (
     HeadDrafter,
     RoutedDrafter,
@@ -27,9 +26,10 @@ from dual_draft_routing import (
     route,
 )
 from exact import ToyModel, ToyTarget, loop_law, target_law, total_variation
-from nanogpt.enumeration import ToyHead
-from nanogpt.generate import collect, plain_decode
+from experiments.toy_head import ToyHead
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
+from test_chain_specdec import random_gpt
 from tree_attention import speculate
 
 PROMPT = [0, 1]

@@ -2,11 +2,11 @@
 
 import textwrap
 
-import make_exercises
 import pytest
 
 import grade
 import grading
+import make_exercises
 from grading import chapters, grade_answer, is_untouched, load_answers
 from nanogpt.cli import run
 

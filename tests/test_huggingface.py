@@ -8,7 +8,7 @@ import torch
 from nanogpt import huggingface
 from nanogpt.cli import run
 from nanogpt.data import CharTokenizer
-from nanogpt.generate import collect, plain_decode
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
 

@@ -3,28 +3,32 @@
 import numpy as np
 import pytest
 import torch
-from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
-from global_resolution import GR, CappedGR
-from iid_trees import SHAPES, SampledTreeDrafter, complete, multi_chain, sample_tree, shape_parents
-from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS
-from test_chain_specdec import random_gpt
-from tree_law import KINDS, Tables, all_trees, bias_and_length, tables
-from tree_rule import Drafted, shape_of
 
+from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
 from exact import (
+    KINDS,
+    Tables,
     ToyDraft,
     ToyModel,
     ToyTarget,
+    all_trees,
+    bias_and_length,
     grid,
     loop_law,
     outcomes,
+    tables,
     target_law,
     total_variation,
 )
+from global_resolution import GR, CappedGR
+from iid_trees import SHAPES, SampledTreeDrafter, complete, multi_chain, sample_tree, shape_parents
 from layer_verification import LayerVerification, TokenVerification
-from nanogpt.generate import collect, plain_decode
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
+from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS
+from test_chain_specdec import random_gpt
 from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate
+from tree_rule import Drafted, shape_of
 
 STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "CappedGR": CappedGR, "GR": GR}
 RULES = {f"{lift.__name__[0]}V + {name}": lift(step)

@@ -2,15 +2,6 @@
 
 import pytest
 import torch
-from test_chain_specdec import random_gpt
-from test_dual_draft_routing import (
-    PROMPT,
-    SAMPLERS,
-    exact_bias,
-    paths_of,
-    random_heads,
-    toy_pair,
-)
 
 from dual_draft_routing import HeadDrafter
 from merged_trees import (
@@ -25,8 +16,17 @@ from merged_trees import (
     phi,
     trie_merge,
 )
-from nanogpt.generate import collect, plain_decode
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
+from test_chain_specdec import random_gpt
+from test_dual_draft_routing import (
+    PROMPT,
+    SAMPLERS,
+    exact_bias,
+    paths_of,
+    random_heads,
+    toy_pair,
+)
 from tree_attention import Tree, speculate, walk
 
 # The paper's figure: three draft nodes in each tree, the same root.
@@ -195,7 +195,8 @@ def test_merging_accepts_what_the_better_head_would_have():
         steps = speculate(target, merged, [1, 2], Sampler(0), Dice(0), accept_paths)
         next(steps)
         for _ in range(15):
-            tree, path, target_probs = next(steps).detail
+            seen = next(steps).detail
+            tree, path, target_probs = seen.tree, seen.path, seen.target_probs
             n = (len(tree) - 1) // 2
             singles = [len(walk(*subtree(tree, target_probs, rows), Dice(0))[0])
                        for rows in (range(n + 1), [0, *range(n + 1, len(tree))])]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_chain_specdec import random_gpt
 
 from nanogpt import bpe, checkpoint, data, precision, train
 from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
@@ -20,11 +19,13 @@ from nanogpt.data import (
     load_tokenizer,
     read_ranks,
 )
-from nanogpt.generate import Context, collect, plain_decode
+from nanogpt.decoding import Context, collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
-from nanogpt.precision import can_pack, for_decoding, precision_of
+from nanogpt.packing import can_pack, for_decoding, precision_of
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.train import Recipe, fit
+from nanogpt.sizes import Recipe
+from nanogpt.train import fit
+from test_chain_specdec import random_gpt
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,10 +12,10 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from PIL import Image
-from small_traces import CASES, CHAPTERS, all_traces, shipped, small_models
 
-from nanogpt import animate, stepper
-from nanogpt.plots import BLUE, ORANGE, RED
+from nanogpt.pictures import gif, step_page
+from nanogpt.pictures.plots import BLUE, ORANGE, RED
+from small_traces import CASES, CHAPTERS, all_traces, shipped, small_models
 
 # the small models' alphabet has a letter that no font has
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph .* missing")
@@ -51,7 +51,7 @@ class Reader(HTMLParser):
 
 @pytest.mark.parametrize("chapter", CASES)
 def test_a_page_stands_alone(traces, chapter):
-    html = stepper.page(traces[chapter])
+    html = step_page.page(traces[chapter])
     assert not re.search(r"https?:|src\s*=|href\s*=|@import|url\(|fetch\(|XMLHttp", html)
 
 
@@ -59,7 +59,7 @@ def test_a_page_stands_alone(traces, chapter):
 def test_no_token_breaks_the_page(traces, text):
     trace = copy.deepcopy(traces["02"])
     trace["nodes"][1]["text"] = trace["frames"][1]["text"] = text
-    plain, html = (Reader(stepper.page(t)) for t in (traces["02"], trace))
+    plain, html = (Reader(step_page.page(t)) for t in (traces["02"], trace))
     assert html.tags == plain.tags and len(html.scripts) == 1
     start = html.scripts[0].index("const trace = ") + len("const trace = ")
     data, _ = json.JSONDecoder().raw_decode(html.scripts[0][start:])
@@ -67,11 +67,11 @@ def test_no_token_breaks_the_page(traces, text):
 
 
 def test_the_template_has_one_place_for_the_trace():
-    assert stepper.TEMPLATE.read_text(encoding="utf-8").count(stepper.PLACE) == 1
+    assert step_page.TEMPLATE.read_text(encoding="utf-8").count(step_page.PLACE) == 1
 
 
 def test_the_page_has_an_element_for_every_id():
-    html = stepper.TEMPLATE.read_text(encoding="utf-8")
+    html = step_page.TEMPLATE.read_text(encoding="utf-8")
     asked = set(re.findall(r'\$\("(\w+)"\)', html))
     assert asked == {attrs["id"] for _, attrs in Reader(html).tags if "id" in attrs}
 
@@ -79,8 +79,8 @@ def test_the_page_has_an_element_for_every_id():
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_the_shipped_page_is_what_the_template_makes_now(chapter):
     """Else write it again: step_through.py --out with the chapter's pictures folder."""
-    path = stepper.chapters()[chapter] / "pictures" / "step.html"
-    assert path.read_text(encoding="utf-8") == stepper.page(shipped(chapter))
+    path = step_page.chapters()[chapter] / "pictures" / "step.html"
+    assert path.read_text(encoding="utf-8") == step_page.page(shipped(chapter))
 
 
 # ---------------------------------------------------------------- the GIF
@@ -88,16 +88,16 @@ def test_the_shipped_page_is_what_the_template_makes_now(chapter):
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_the_shipped_gif_is_small_and_slow(chapter):
-    path = stepper.chapters()[chapter] / "pictures" / "step.gif"
+    path = step_page.chapters()[chapter] / "pictures" / "step.gif"
     frames = shipped(chapter)["frames"]
     assert path.stat().st_size < 300_000
-    with Image.open(path) as gif:
-        assert gif.size == (800, 600) and gif.info["loop"] == 0
-        assert gif.n_frames == len(frames) > 5
+    with Image.open(path) as picture:
+        assert picture.size == (800, 600) and picture.info["loop"] == 0
+        assert picture.n_frames == len(frames) > 5
         times = []
-        for index in range(gif.n_frames):
-            gif.seek(index)
-            times.append(gif.info["duration"])
+        for index in range(picture.n_frames):
+            picture.seek(index)
+            times.append(picture.info["duration"])
     assert min(times) >= 1500 and times[-1] == max(times) >= 6000
     assert all(time >= 20 * min(len(frame["text"]), 200)  # at most 50 letters a second
                for time, frame in zip(times, frames, strict=True))
@@ -112,7 +112,7 @@ def written(figure):
 def test_a_frame_shows_the_sentence_and_the_nodes_so_far(traces, chapter):
     trace = traces[chapter]
     for index, frame in list(enumerate(trace["frames"]))[::-2]:
-        figure = animate.draw_frame(trace, index)
+        figure = gif.draw_frame(trace, index)
         texts, tree = written(figure), figure.axes[0]
         assert " ".join(frame["text"].split()) in [" ".join(text.split()) for text in texts]
         shown = [node["text"] for node in trace["nodes"][:frame["shown"]]]
@@ -131,47 +131,47 @@ def test_a_frame_shows_the_sentence_and_the_nodes_so_far(traces, chapter):
 def test_a_score_stands_at_its_node(traces):
     trace = traces["06 shipped"]
     index = next(i for i, frame in enumerate(trace["frames"]) if frame["verb"] == "backward")
-    notes = [note for note in written(animate.draw_frame(trace, index)) if note.startswith(".")]
+    notes = [note for note in written(gif.draw_frame(trace, index)) if note.startswith(".")]
     scores = trace["frames"][index]["scores"]
-    assert sum(animate.short(score) in notes for score in scores[1:]) == len(scores) - 1
+    assert sum(gif.short(score) in notes for score in scores[1:]) == len(scores) - 1
 
 
 def test_a_gif_shows_what_was_drawn(traces, tmp_path):
     """Frames hold only what changed; put together again they are the pictures, colour by colour."""
     trace = {**traces["03 shipped"], "frames": traces["03 shipped"]["frames"][-4:]}
-    path = animate.save_gif(trace, tmp_path / "new" / "step.gif")
+    path = gif.save_gif(trace, tmp_path / "new" / "step.gif")
     exact = [np.rint(255 * np.array(to_rgb(color))) for color in (BLUE, ORANGE, "white")]
-    with Image.open(path) as gif:
-        assert gif.n_frames == 4
+    with Image.open(path) as picture:
+        assert picture.n_frames == 4
         for index in range(4):
-            gif.seek(index)
-            canvas = animate.draw_frame(trace, index).canvas
+            picture.seek(index)
+            canvas = gif.draw_frame(trace, index).canvas
             canvas.draw()
             drawn = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
-            found = np.asarray(gif.convert("RGB")).astype(int)
+            found = np.asarray(picture.convert("RGB")).astype(int)
             assert np.abs(drawn - found).mean() < 1  # a shadow of a letter's edge at most
             for color in exact:
                 assert ((found == color).all(-1) >= (drawn == color).all(-1)).all()
 
 
 def test_colours_that_mean_something_stay_exact():
-    palette = animate.shared_palette([Image.new("RGB", (8, 8), color) for color in ("red", "lime")])
-    assert palette.shape == (animate.COLORS, 3)
+    palette = gif.shared_palette([Image.new("RGB", (8, 8), color) for color in ("red", "lime")])
+    assert palette.shape == (gif.COLORS, 3)
     reject = Image.new("RGB", (3, 2), tuple(round(255 * part) for part in to_rgb(RED)))
-    assert (palette[animate.nearest(reject, palette)] == np.asarray(reject)).all()
+    assert (palette[gif.nearest(reject, palette)] == np.asarray(reject)).all()
 
 
 def test_unchanged_pixels_are_transparent():
     first, second = np.array([[1, 2]], np.uint8), np.array([[1, 3]], np.uint8)
-    assert [p.tolist() for p in animate.changes_only([first, second])] \
-        == [[[1, 2]], [[animate.COLORS, 3]]]
+    assert [p.tolist() for p in gif.changes_only([first, second])] \
+        == [[[1, 2]], [[gif.COLORS, 3]]]
 
 
 def test_a_gif_that_cannot_be_written(traces, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     trace = {**traces["01"], "frames": traces["01"]["frames"][-2:]}
     with pytest.raises(ValueError, match="cannot be written"):
-        animate.save_gif(trace, tmp_path / "file" / "step.gif")
+        gif.save_gif(trace, tmp_path / "file" / "step.gif")
 
 
 # ---------------------------------------------------------------- the scripts
@@ -179,7 +179,7 @@ def test_a_gif_that_cannot_be_written(traces, tmp_path):
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_script_writes_its_page_and_its_gif(chapter, tmp_path, capsys):
-    script = str(stepper.chapters()[chapter] / "step_through.py")
+    script = str(step_page.chapters()[chapter] / "experiments" / "step_through.py")
     with small_models() as patch:
         patch.setattr(sys, "argv", [script, "--prompt", "abc", "--steps", "20",
                                     "--precision", "float32", "--out", str(tmp_path)])
@@ -187,10 +187,10 @@ def test_every_script_writes_its_page_and_its_gif(chapter, tmp_path, capsys):
         runpy.run_path(script, run_name="__main__")
     html = (tmp_path / "step.html").read_text(encoding="utf-8")
     assert f'"chapter": "{chapter}"' in html
-    with Image.open(tmp_path / "step.gif") as gif:
-        assert f"({gif.n_frames} frames" in capsys.readouterr().out
+    with Image.open(tmp_path / "step.gif") as picture:
+        assert f"({picture.n_frames} frames" in capsys.readouterr().out
 
 
 def test_a_bad_count_of_steps_is_refused(tmp_path):
     with pytest.raises(ValueError, match="steps is 0; it must be at least 1"):
-        stepper.main("01", None, ["--steps", "0", "--out", str(tmp_path)])
+        step_page.main("01", None, ["--steps", "0", "--out", str(tmp_path)])

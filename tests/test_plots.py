@@ -8,7 +8,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
-from nanogpt import plots  # noqa: E402
+from nanogpt.pictures import plots  # noqa: E402
 from tree_attention import Tree  # noqa: E402
 
 # cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5

@@ -16,47 +16,109 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted(ROOT.glob("0?_*"))
 SOURCES = [path for folder in [ROOT / "nanogpt", ROOT / "tests", *CHAPTERS]
-           for path in sorted(folder.glob("*.py"))]
+           for path in sorted(folder.rglob("*.py"))]
 TAUGHT = [p for p in SOURCES if p.parent.name != "tests" and p.name != "exercise.py"]
-SCRIPTS = [p for p in TAUGHT if p.parent in CHAPTERS
+SCRIPTS = [p for p in TAUGHT if "nanogpt" not in p.parts
            and '__name__ == "__main__"' in p.read_text(encoding="utf-8")]
 NOTEBOOKS = sorted(ROOT.glob("0?_*/*.ipynb"))
-PATH_LINE = ("import sys; from pathlib import Path; sys.path[:0] = map(str, "
-             '[(root := Path(__file__).resolve().parents[1]), *root.glob("0?_*")])  # noqa:')
+PATH_LINES = """import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[{up}]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+"""
 # one per folder, never imported
 ALONE = {"train_and_decode", "step_through", "exercise", "__init__"}
 
 
-def imported(path):
-    """The modules that a file imports, by their first name."""
-    names = set()
+def imports_of(path):
+    """(the module, the node) of every import in a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            names.add(node.module.split(".")[0])
-    return names
+            # `from nanogpt import cli` imports nanogpt.cli
+            deeper = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((name if name in MODULES else node.module, node) for name in deeper)
+
+
+def module_name(path):
+    """How a file is imported: nanogpt.clock, tree_attention, experiments.k_sweep."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "nanogpt" else parts[1:]
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_name(path): path for path in SOURCES if path.stem not in ALONE - {"__init__"}}
 
 
 def test_module_names_are_unique():
-    names = [p.stem for p in SOURCES if p.parent.name != "nanogpt" and p.stem not in ALONE]
+    names = [module_name(p) for p in SOURCES if p.stem not in ALONE]
     assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
 
 
 def test_imports_run_one_way():
-    """nanogpt imports no chapter; a chapter imports itself, earlier chapters and nanogpt."""
-    chapter_of = {p.stem: p.parent.name for p in SOURCES if p.parent in CHAPTERS}
+    """nanogpt imports no chapter; a chapter imports itself, earlier chapters and nanogpt. The stage
+    imports nothing of the studio, and a concept nothing of the experiments."""
     for path in TAUGHT:
-        for name in imported(path) & set(chapter_of) - ALONE:
-            assert path.parent.name != "nanogpt", f"{path.name} imports {name}"
-            assert chapter_of[name] <= path.parent.name, f"{path} imports the later {name}"
+        room = path.relative_to(ROOT).parts[0]
+        for name, _ in imports_of(path):
+            if name not in MODULES:
+                continue
+            other = MODULES[name].relative_to(ROOT).parts
+            assert other[0] <= room if room != "nanogpt" else other[0] == "nanogpt" or (
+                other[0] == room), f"{path} imports {name}"
+            if path.parent == ROOT / "nanogpt":
+                assert other[1] != "pictures", f"{path.name} imports {name}"
+            if path.stem not in ALONE | {"toy_experiment"} and path.parent in CHAPTERS:
+                assert "experiments" not in other and "pictures" not in other, f"{path}: {name}"
+
+
+def test_no_import_circle():
+    needs = {name: {n for n, _ in imports_of(path)} & set(MODULES) - {name}
+             for name, path in MODULES.items()}
+    while needs:
+        free = {name for name, others in needs.items() if not others}
+        assert free, f"these modules import each other in a circle: {sorted(needs)}"
+        needs = {name: others - free for name, others in needs.items() if name not in free}
+
+
+def test_imports_stand_at_the_top_of_the_file():
+    for path in TAUGHT:
+        top = set(ast.parse(path.read_text(encoding="utf-8")).body)
+        lines = {node.lineno for node in top}
+        for name, node in imports_of(path):
+            assert node.lineno in lines or "try:" in path.read_text(encoding="utf-8"), (
+                f"{path} imports {name} inside a function")
+
+
+def test_an_import_from_an_earlier_chapter_says_which():
+    for path in TAUGHT:
+        room = path.relative_to(ROOT).parts[0]
+        if room == "nanogpt":
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for name, node in imports_of(path):
+            other = MODULES[name].relative_to(ROOT).parts[0] if name in MODULES else room
+            if other not in (room, "nanogpt"):
+                assert f"# chapter {other[:2]}" in " ".join(
+                    lines[node.lineno - 1:node.end_lineno]), f"{path}: {name}"
 
 
 def test_only_scripts_find_the_project_by_themselves():
     for path in TAUGHT:
-        text = path.read_text(encoding="utf-8")
+        text, up = path.read_text(encoding="utf-8"), len(path.relative_to(ROOT).parts) - 1
         assert text.count("sys.path") == (path in SCRIPTS), path
-        assert path not in SCRIPTS or text.count(PATH_LINE) == 1, path
+        assert path not in SCRIPTS or text.count(PATH_LINES.format(up=up)) == 1, path
+
+
+def test_no_function_is_too_long():
+    """40 lines, docstring and signature not counted."""
+    for path in TAUGHT:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef):
+                first = node.body[1] if ast.get_docstring(node) and node.body[1:] else node.body[0]
+                assert node.end_lineno - first.lineno < 40, f"{path}: {node.name}"
 
 
 def definitions(node, prefix=""):

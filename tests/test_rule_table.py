@@ -5,14 +5,14 @@ import re
 import numpy as np
 import pytest
 import torch
-from all_rules import RULES, rules_for
-from rule_table import PLAIN, decoders, perplexity, print_rules
-from same_trees import gain, print_same_trees, recorded_trees, tau_by_tree
+
+from experiments.all_rules import RULES, rules_for
+from experiments.rule_table import PLAIN, decoders, perplexity, print_rules
+from experiments.same_trees import gain, print_same_trees, recorded_trees, tau_by_tree
+from nanogpt.decoding import Generation, Step, collect
+from nanogpt.sampling import Sampler
 from test_chain_specdec import random_gpt
 from test_cli import load_script
-
-from nanogpt.generate import Generation, Step, collect
-from nanogpt.sampling import Sampler
 from tree_attention import TreeGPT
 
 
@@ -74,7 +74,7 @@ def test_every_rule_decodes_and_drafts_the_shape_that_it_was_given(results):
 
 def test_recorded_trees_are_spread_over_all_decoders(results):
     everything = recorded_trees(results, 10 ** 6)
-    assert len(everything) == sum(len(step.detail[0]) > 1 for generations in results.values()
+    assert len(everything) == sum(len(step.detail.tree) > 1 for generations in results.values()
                                   for g in generations for step in g.steps if step.detail)
     few = recorded_trees(results, 20)
     assert 10 < len(few) <= 20

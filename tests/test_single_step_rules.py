@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import single_step_rules
-from global_resolution import GR, CappedGR, smallest_cut
 from scipy.optimize import linprog
-from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS, smallest_rho
-from tree_law import KINDS, all_tuples, related
 
+import single_step_rules
 from exact import grid
+from global_resolution import GR, CappedGR, smallest_cut
+from nanogpt.exact.trees import KINDS, all_tuples, related
+from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS, smallest_rho
 
 WITH_REPLACEMENT = (KSEQ, RRS, CappedGR, GR)
 

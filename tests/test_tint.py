@@ -4,12 +4,12 @@ import matplotlib
 import pytest
 import tinted_text
 import torch
-from small_traces import Stand, small_drafter, small_gpt
 
 from block_diffusion import BlockConfig
-from nanogpt import tint
-from nanogpt.generate import Generation, Step
+from nanogpt.decoding import Generation, Step
+from nanogpt.pictures import tint
 from nanogpt.sampling import Sampler
+from small_traces import Stand, small_drafter, small_gpt
 from train_drafter import drafter_for_decoding
 
 matplotlib.use("Agg")

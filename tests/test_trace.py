@@ -6,17 +6,24 @@ import runpy
 
 import pytest
 import torch
-from single_step_rules import KSEQ
-from small_traces import CASES, CHAPTERS, all_traces
 
 from chain_specdec import acceptance_probability, speculate_chain
 from exact import ToyDraft, ToyModel, ToyTarget
 from layer_verification import LayerVerification
-from nanogpt import stepper
-from nanogpt.generate import collect
-from nanogpt.recording import Recorded, VisibleDice, guesses_of, instructive, remember, watch
+from nanogpt.decoding import collect
+from nanogpt.pictures import step_page
+from nanogpt.pictures.recording import (
+    Recorded,
+    VisibleDice,
+    guesses_of,
+    instructive,
+    remember,
+    watch,
+)
+from nanogpt.pictures.story import Story, short, unit_interval
 from nanogpt.sampling import Sampler
-from nanogpt.trace import Story, short, unit_interval
+from single_step_rules import KSEQ
+from small_traces import CASES, CHAPTERS, all_traces
 from tree_attention import TreeDrafter, multi_round, speculate, walk
 
 # ---------------------------------------------------------------- the dice
@@ -83,7 +90,7 @@ def decoder(rule, dice, target=None):
 def read_of(rule):
     if rule != "chain":
         return {}
-    chapter = runpy.run_path(str(stepper.chapters()["01"] / "step_through.py"))
+    chapter = runpy.run_path(str(step_page.chapters()["01"] / "experiments" / "step_through.py"))
     return {"read": chapter["read_chain"]}
 
 

@@ -4,15 +4,15 @@ import itertools
 
 import pytest
 import torch
-from test_chain_specdec import random_gpt
 
 import tree_attention
 from cautionary_rule import BREAKS, bias_table, independent_coins, mean_bias
 from chain_specdec import GPTDraft, speculate_chain
-from equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
 from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
-from nanogpt.generate import Generation, Step, collect, plain_decode
+from experiments.equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
+from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
+from test_chain_specdec import random_gpt
 from tree_attention import (
     Tree,
     TreeBigram,
@@ -267,7 +267,7 @@ def test_row_as_position_is_caught(monkeypatch):
     lambda path: list(range(len(path))),  # the first rows instead of the path's
 ])
 def test_wrong_gathers_are_caught(monkeypatch, rows):
-    from nanogpt.generate import Context
+    from nanogpt.decoding import Context
 
     monkeypatch.setattr(
         Context, "commit", lambda context, path, tokens: context.cache.commit(rows(path)))

@@ -3,15 +3,23 @@
 import numpy as np
 import pytest
 import torch
-from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
-from iid_trees import SHAPES, SampledTreeDrafter, complete, multi_chain, shape_parents
-from single_step_rules import KSEQ, RRS
-from test_layer_verification import RULES, STEPS, judged
-from tree_law import bias_and_length, tables
 
-from exact import ToyDraft, ToyModel, ToyTarget, loop_law, target_law, total_variation
+from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
+from exact import (
+    ToyDraft,
+    ToyModel,
+    ToyTarget,
+    bias_and_length,
+    loop_law,
+    tables,
+    target_law,
+    total_variation,
+)
+from iid_trees import SHAPES, SampledTreeDrafter, complete, multi_chain, shape_parents
 from layer_verification import LayerVerification, TokenVerification
 from nanogpt.sampling import Sampler
+from single_step_rules import KSEQ, RRS
+from test_layer_verification import RULES, STEPS, judged
 from tree_attention import Tree, TreeDrafter, speculate, walk
 
 

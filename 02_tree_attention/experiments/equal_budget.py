@@ -1,0 +1,101 @@
+"""Chain against trees at the same number of draft tokens: the fair comparison.
+
+A verification of N rows costs the same whether the rows stand in a line or branch. So the budget,
+the number of draft tokens, is held equal, and only the shape differs.
+"""
+
+from nanogpt.clock import interpolate
+from nanogpt.contest import predicted_speedup, speedup, summarize
+from nanogpt.decoding import plain_decode
+from nanogpt.printing import print_table
+from nanogpt.sampling import Dice
+from tree_attention import TreeDrafter, multi_round, speculate, walk
+
+# budget -> shapes; (2, 2, 1, 1) has 2 + 4 + 4 + 4 = 14 draft tokens. The chain stands first.
+SHAPES = {
+    4: [(1,) * 4, (2, 1), (4,)],
+    8: [(1,) * 8, (2, 1, 1, 1), (4, 1)],
+    14: [(1,) * 14, (2, 2, 1, 1), (2, 2, 2)],
+    30: [(1,) * 30, (2, 2, 1, 1, 1, 1, 1, 1), (2, 2, 2, 2), (6, 2, 1)],
+}
+
+
+def draft_tokens(branching):
+    """How many draft tokens a full tree of this shape holds: (2, 2, 1) -> 2 + 4 + 4 = 10."""
+    total, width = 0, 1
+    for children in branching:
+        width *= children
+        total += width
+    return total
+
+
+def shape_name(branching):
+    """(1, 1, 1, 1) -> 'chain 4'; (2, 2, 1, 1) -> 'tree 2-2-1-1'."""
+    if all(children == 1 for children in branching):
+        return f"chain {len(branching)}"
+    return "tree " + "-".join(map(str, branching))
+
+
+def make_decoders(target, draft_model, sampler, accept=walk, shapes=None):
+    """Plain decoding and one decoder a shape, for nanogpt.timing.compare.
+
+    draft_model: TreeBigram or TreeGPT; accept: walk (on the top tokens) or multi_round (on drawn
+    ones); shapes: a list, default all of SHAPES. -> {name: start(prompt, seed)}
+    """
+    def tree_decoder(branching):
+        def start(prompt, seed):
+            dice = Dice(seed)
+            drawn = dice if accept is multi_round else None
+            drafter = TreeDrafter(draft_model, branching, sampler, drawn)
+            return speculate(target, drafter, prompt, sampler, dice, accept)
+
+        return start
+
+    if shapes is None:
+        shapes = [shape for of_budget in SHAPES.values() for shape in of_budget]
+    decoders = {"plain": lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed))}
+    return decoders | {shape_name(shape): tree_decoder(shape) for shape in shapes}
+
+
+def chain_and_best_tree(results, curve):
+    """What the results say for each budget.
+
+    results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
+    -> {budget: {"chain" or "tree": dict}}, the tree being the fastest of its budget, with name,
+    tau, speedup, draft_ms (a step), and predicted (timing.predicted_speedup). tau is pooled over
+    the prompts, the speed-up is their median, so the two may differ by more than overhead if the
+    prompts are few.
+    """
+    table = {}
+    for budget, shapes in SHAPES.items():
+        lines = []
+        for name in (shape_name(shape) for shape in shapes if shape_name(shape) in results):
+            runs = results[name]
+            line = summarize(runs)
+            tau, draft_ms = line["tau"], line["verb_ms"]["draft"]
+            lines.append({
+                "name": name, "tau": tau, "draft_ms": draft_ms,
+                "speedup": speedup(runs, results["plain"]),
+                "predicted": predicted_speedup(tau, curve, budget + 1, draft_ms),
+            })
+        if lines:
+            table[budget] = {"chain": lines[0],
+                             "tree": max(lines[1:], key=lambda line: line["speedup"])}
+    return table
+
+
+def print_verdict(table, curve):
+    """Chain and best tree side by side for each budget; the faster of the two is marked.
+
+    table: of `chain_and_best_tree`; curve: {rows: ms}, the measured c(N).
+    """
+    rows = []
+    for budget, pair in table.items():
+        fastest = max(line["speedup"] for line in pair.values())
+        for line in pair.values():
+            rows.append([
+                line["name"], f"{interpolate(curve, budget + 1) / curve[1]:.2f}",
+                f"{line['draft_ms']:.2f}", f"{line['tau']:.2f}", f"{line['predicted']:.2f}x",
+                f"{line['speedup']:.2f}x" + (" <" if line["speedup"] == fastest else "  "),
+            ])
+    print_table(["shape", "c(N)/c(1)", "draft ms", "tau", "predicted", "speed-up  "], rows)

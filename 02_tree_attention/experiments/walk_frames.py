@@ -1,0 +1,29 @@
+"""The frames of a step that is judged by the walk."""
+
+from nanogpt.pictures.story import short
+
+
+def tell_walk(story, rolls):
+    """The target draws its own token; what carries it moves on. Chapters 03 to 05 tell it too."""
+    step, living, path = story.step, [0], []
+    for roll in rolls:
+        path = path + living
+        children = [c for row in living for c in step.below(row) if c < story.verified]
+        matching = [c for c in children if step.tokens[c] == roll.value]
+        if not matching:
+            story.state = {**story.state, "accepted": path, "rejected": story.reject(children)}
+            story.own_token(roll, living[0], "No child carries the token that the target draws "
+                           "here" if children else "", guess=story.guess_at(living))
+            return
+        rows = "Row " * (len(matching) == 1) or "Rows "
+        rows += " and ".join(map(str, matching))
+        what = "carries it: go there." if len(matching) == 1 else (
+            "carry it, the same prefix in two trees: both stay alive, one draw serves both.")
+        story.frame("accept", f"After {story.name(living[0])} the target draws its own token: "
+                   f"u = {short(roll.u)} falls on '{story.text(roll.value)}'. "
+                   f"{rows} {what}", living,
+                   story.bars(f"after {story.name(living[0])}", roll.probs,
+                             story.guess_at(living), [roll.value]),
+                   story.line(roll), accepted=path + matching,
+                   rejected=story.reject(set(children) - set(matching)))
+        living = matching

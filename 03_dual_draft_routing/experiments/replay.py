@@ -1,0 +1,135 @@
+"""What each head would have brought, step by step, on a text that is already known.
+
+The walk emits the target's own draws, so the text does not depend on who drafts. A tree accepts
+exactly as many tokens as its deepest path agrees with that text. So one target forward over the
+finished text is enough to know both heads' trees below every token of it, and to replay every
+router on them, the oracle included, which in a real decoding would have to verify both trees.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from dual_draft_routing import confidence, mean_confidence, route
+from nanogpt.decoding import collect, plain_decode, tokens_on
+from nanogpt.sampling import Dice
+
+
+@dataclass
+class Proposal:
+    """Both heads' trees below one token of the text, a list entry for each head.
+
+    position: of the root in the text; lengths: accepted drafts (the bonus token not counted);
+    means: mu; firsts: the mass of c at depth 1; nodes: drafts in the tree; chosen: the head that
+    was kept, or None.
+    """
+
+    position: int
+    lengths: list
+    means: list
+    firsts: list
+    nodes: list
+    chosen: int | None = None
+
+
+def agreement(tree, future):
+    """Accepted length of a tree without equal siblings if the text goes on with `future`."""
+    row, length = 0, 0
+    for token in future:
+        below = [c for c in tree.children[row] if int(tree.tokens[c]) == token]
+        if not below:
+            break
+        row, length = below[0], length + 1
+    return length
+
+
+def first_level_mass(tree, scores):
+    """Another statistic: the sum of c at depth 1, the chance that at least one draft stays.
+
+    scores: one a row, as for best_nodes.
+    """
+    return float(sum(confidence(scores)[tree.depths[1:] == 1]))
+
+
+@torch.inference_mode()
+def propose_everywhere(target, drafters, text, first):
+    """Both heads' trees below every token from text[first] on -> {position: Proposal}.
+
+    The text must fit into the window.
+    """
+    _, hidden = target(tokens_on(target, text[:-1]))
+    proposals = {}
+    for root in range(first, len(text) - 1):
+        for drafter in drafters:  # the target has read all tokens before the root
+            drafter.observe(text[root - 1:root], hidden, [root - 1])
+        grown = [drafter.propose_scored(text[root], len(text) - 1 - root) for drafter in drafters]
+        proposals[root] = Proposal(
+            root, [agreement(tree, text[root + 1:]) for tree, _ in grown],
+            [mean_confidence(scores) for _, scores in grown],
+            [first_level_mass(*both) for both in grown], [len(tree) - 1 for tree, _ in grown])
+    return proposals
+
+
+def replay(proposals, choose):
+    """Decode a text again with a router -> list of Proposal, the steps that it takes.
+
+    proposals: what propose_everywhere gave. choose(proposal) -> which head is kept; it may look at
+    the accepted lengths, as an oracle does.
+    """
+    steps, root = [], min(proposals)
+    while root in proposals:
+        chosen = choose(proposals[root])
+        steps.append(replace(proposals[root], chosen=chosen))
+        root += 1 + steps[-1].lengths[chosen]
+    return steps
+
+
+def texts_of(target, prompts, sampler, length):
+    """Plain continuations: a list of prompt + tokens; prompt i is drawn from Dice(i)."""
+    return [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), length).tokens
+            for i, prompt in enumerate(prompts)]
+
+
+PAPER, ORACLE = "routed (mean confidence)", "oracle (not achievable)"
+
+
+def routers(seed=0):
+    """{name: choose} for two heads: each alone, a coin, the paper's rule, another, the oracle."""
+    dice = Dice(seed)
+    return {
+        "head 1 alone": lambda step: 0,
+        "head 2 alone": lambda step: 1,
+        "coin flip": lambda step: int(dice.flip(0.5)),
+        PAPER: lambda step: route(step.means),
+        "routed by the mass at depth 1": lambda step: route(step.firsts),
+        ORACLE: lambda step: route(step.lengths),
+    }
+
+
+def tau(runs):
+    """Tokens a step, the bonus token included. runs: a list of lists of Proposal, one a text."""
+    steps = [step for run in runs for step in run]
+    return sum(1 + step.lengths[step.chosen] for step in steps) / len(steps)
+
+
+def complementarity(steps):
+    """-> dict of shares of the steps: head 1 longer, head 2 longer, and of those steps the share
+    in which mu picks the longer one ("router right")."""
+    differ = [s for s in steps if s.lengths[0] != s.lengths[1]]
+    right = [route(s.means) == route(s.lengths) for s in differ]
+    return {
+        "head 1 longer": sum(s.lengths[0] > s.lengths[1] for s in steps) / len(steps),
+        "head 2 longer": sum(s.lengths[1] > s.lengths[0] for s in steps) / len(steps),
+        "router right": sum(right) / max(len(right), 1),
+    }
+
+
+def calibration(steps, head):
+    """Does the confidence predict the accepted length? N mu is the length that a head expects.
+
+    -> mean of the expected length, mean of the accepted one, their correlation over the steps.
+    """
+    expected = torch.tensor([s.means[head] * s.nodes[head] for s in steps])
+    accepted = torch.tensor([float(s.lengths[head]) for s in steps])
+    pair = torch.stack([expected, accepted])
+    return float(expected.mean()), float(accepted.mean()), float(torch.corrcoef(pair)[0, 1])

@@ -1,0 +1,65 @@
+"""A real step of dual draft routing, two trees and the choice, to step through in a browser.
+
+    python 03_dual_draft_routing/experiments/step_through.py
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+
+import math
+
+from draft_heads import get_heads, heads_for_decoding
+from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
+from experiments.walk_frames import tell_walk  # chapter 02
+from nanogpt import cli
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import step_page
+from nanogpt.pictures.recording import VisibleDice, guesses_of, instructive, remember, watch
+from nanogpt.pictures.story import Story, short
+from nanogpt.sampling import Sampler
+from nanogpt.train import get_gpt
+from tree_attention import speculate
+
+
+def record(args, dataset, device, prompt):
+    """-> the trace of an instructive step: both heads' trees, the more confident one verified."""
+    trained = get_gpt(args.size, dataset, device, args.retrain)
+    target = for_decoding(trained, args.precision)
+    heads = get_heads(trained, dataset, device, args.retrain)
+    pair = [HeadDrafter(head, budget=6) for head in heads_for_decoding(heads, target)]
+    proposals = [remember(drafter, "propose_scored") for drafter in pair]
+    drafter, dice = RoutedDrafter(pair), VisibleDice(args.seed)
+    steps = watch(lambda target: speculate(target, drafter, prompt, Sampler(1.0), dice), target,
+                  prompt, dice, args.steps,
+                  note=lambda: (drafter.choices[-1], [made[-1] for made in proposals]))
+    step = instructive(steps, dataset.tokenizer.decode)
+    chosen, trees = step.extra
+    (_, scores), (other, other_scores) = trees[chosen], trees[1 - chosen]
+    n = len(scores)  # the tree that was not verified is drawn behind the one that was
+    step.guesses = guesses_of(step.tokens, step.parents, scores, dataset.vocab_size)
+    step.tokens += other.tokens.tolist()[1:]
+    step.parents += [p and p + n - 1 for p in other.parents.tolist()[1:]]
+    scores = scores + other_scores[1:]
+    groups = [0] + [1 + (chosen if row < n else 1 - chosen) for row in range(1, len(step.tokens))]
+    story = Story(step, dataset.tokenizer.decode, n, groups, ("head 1", "head 2"), scores,
+                  f"q, head {chosen + 1}")
+    rolls = story.draft(lambda row: f"Head {groups[row]} gives this whole path c = "
+                        f"{short(math.exp(scores[row]))}.")
+    means = [mean_confidence(s) for _, s in trees]
+    story.frame("route", "Each tree gets one number, the mean of c over its nodes: "
+                f"{means[0]:.3f} for head 1, {means[1]:.3f} for head 2. Head {chosen + 1} is more "
+                "confident; the other tree is never verified.", range(n),
+                story.plain_bars("mean confidence", [("1", means[0]), ("2", means[1])], chosen),
+                gone=list(range(n, len(step.tokens))))
+    story.verify("The other head's tree is not among them.")
+    tell_walk(story, rolls)
+    story.commit()
+    return story.trace("03", "Routed", f"{args.size} target in {precision_of(target)}, two heads "
+                       "with 6 draft nodes each, temperature 1")
+
+
+if __name__ == "__main__":
+    cli.run(lambda: step_page.main("03", record))

@@ -1,0 +1,62 @@
+"""A real step of merged trees, a colour for each head, to step through in a browser.
+
+    python 04_merged_trees/experiments/step_through.py
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+
+from draft_heads import get_heads, heads_for_decoding
+from dual_draft_routing import HeadDrafter
+from experiments.walk_frames import tell_walk  # chapter 02
+from merged_trees import MergedDrafter, accept_paths
+from nanogpt import cli
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import step_page
+from nanogpt.pictures.recording import VisibleDice, guesses_of, instructive, remember, watch
+from nanogpt.pictures.story import Story
+from nanogpt.sampling import Sampler
+from nanogpt.train import get_gpt
+from tree_attention import speculate
+
+
+def twins(step, n_first):
+    """In how many accepted drafts both trees held the same prefix."""
+    def prefix(row):
+        return () if row == 0 else (*prefix(step.parents[row]), step.tokens[row])
+
+    second = {prefix(row) for row in range(n_first + 1, len(step.tokens))}
+    return sum(prefix(row) in second for row in step.path[1:] if row <= n_first)
+
+
+def record(args, dataset, device, prompt):
+    """-> the trace of an instructive step: the union of both heads' trees, verified at once."""
+    trained, decode = get_gpt(args.size, dataset, device, args.retrain), dataset.tokenizer.decode
+    target, dice = for_decoding(trained, args.precision), VisibleDice(args.seed)
+    heads = get_heads(trained, dataset, device, args.retrain)
+    pair = [HeadDrafter(head, budget=6) for head in heads_for_decoding(heads, target)]
+    proposals = [remember(drafter, "propose_scored") for drafter in pair]
+    steps = watch(lambda target: speculate(
+        target, MergedDrafter(pair), prompt, Sampler(1.0), dice, accept_paths), target, prompt,
+        dice, args.steps, note=lambda: [made[-1][1] for made in proposals])
+    # First both trees hold the accepted prefix, then only one of them does.
+    parting = [s for s in steps if 0 < twins(s, len(s.extra[0]) - 1) < len(s.path) - 1]
+    step = instructive(parting or steps, decode)
+    first, second = step.extra
+    step.guesses = guesses_of(step.tokens, step.parents, first + second[1:], dataset.vocab_size)
+    groups = [0] + [1 + (row >= len(first)) for row in range(1, len(step.tokens))]
+    story = Story(step, decode, groups=groups, names=("head 1", "head 2"),
+                  scores=first + second[1:], guess_name="q, surer head")
+    rolls = story.draft(lambda row: f"Drafted by head {groups[row]}.")
+    story.verify("Between the two heads' blocks the mask is empty.")
+    tell_walk(story, rolls)
+    story.commit()
+    return story.trace("04", "Merged", f"{args.size} target in {precision_of(target)}, two heads "
+                       "with 6 draft nodes each, temperature 1")
+
+
+if __name__ == "__main__":
+    cli.run(lambda: step_page.main("04", record))

@@ -1,0 +1,49 @@
+"""A real step of layer verification, scores down and one draw up, to step through in a browser.
+
+    python 06_layer_verification/experiments/step_through.py
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+
+from experiments.layer_frames import tell_layers
+from iid_trees import SHAPES, SampledTreeDrafter
+from layer_verification import LayerVerification
+from nanogpt import cli
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import step_page
+from nanogpt.pictures.recording import VisibleDice, instructive, remember, watch
+from nanogpt.pictures.story import Story
+from nanogpt.sampling import Sampler
+from nanogpt.train import get_gpt
+from single_step_rules import KSEQ
+from tree_attention import TreeGPT, speculate
+
+
+def record(args, dataset, device, prompt):
+    """-> the trace of an instructive step: K-SEQ under the layer lift on a complete tree."""
+    target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
+    small = TreeGPT(for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision))
+    dice, rule, law = VisibleDice(args.seed), LayerVerification(KSEQ), Sampler(1.0, top_k=20)
+    drafter = SampledTreeDrafter(small, SHAPES["complete"], 2, 3, law, dice)
+    scored, judged = remember(rule, "scores"), remember(rule, "judge")
+    step = instructive(watch(lambda target: speculate(
+        target, drafter, prompt, Sampler(1.0), dice, rule), target, prompt, dice, args.steps,
+        note=lambda: (scored[-1][0][0].tolist(), judged[-1][0][0].tolist())),
+        dataset.tokenizer.decode)
+    story = Story(step, dataset.tokenizer.decode, target_name="q, target",
+                  guess_name="p, drafter")
+    rolls = story.draft(sampled=True)
+    story.verify("Now every node's two laws are known, and the rule can begin.")
+    tell_layers(story, rolls, *step.extra)
+    story.commit()
+    return story.trace("06", "Layer verification", f"{args.size} target in "
+                       f"{precision_of(target)}, a complete tree of depth 3 drawn from the small "
+                       "GPT, LV + K-SEQ, temperature 1")
+
+
+if __name__ == "__main__":
+    cli.run(lambda: step_page.main("06", record))

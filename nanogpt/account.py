@@ -1,0 +1,151 @@
+"""The account of a contest: who is faster, whose texts agree, and what stands in the way.
+
+results, everywhere: {name: list of Generation}, one a prompt, from `contest.compare`.
+"""
+
+from collections import defaultdict
+from types import SimpleNamespace
+
+import torch
+
+from nanogpt.clock import interpolate
+from nanogpt.contest import predicted_speedup, speedup, summarize
+from nanogpt.decoding import plain_decode
+from nanogpt.printing import print_table
+
+
+def first_difference(tokens, reference):
+    """The position of the first token in which two texts differ; None if there is none.
+
+    Where one text is longer, its end is not looked at.
+    """
+    return next((i for i, (a, b) in enumerate(zip(tokens, reference, strict=False)) if a != b),
+                None)
+
+
+def distinct_share(tokens, n=6):
+    """Share of distinct n-grams in a text, 0..1: near 0, the text repeats itself.
+
+    A text shorter than n repeats nothing: 1.
+    """
+    grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+def texts_agree(generations, baseline):
+    """'6/6' if all texts equal the baseline's, else how many do."""
+    equal = sum(g.tokens == b.tokens for g, b in zip(generations, baseline, strict=True))
+    return f"{equal}/{len(baseline)}"
+
+
+@torch.inference_mode()
+def print_differences(results, baseline, prompts, target):
+    """Where greedy texts leave the baseline's, who does, and how close the two best logits are.
+
+    A rule that loses nothing can differ only at a near-tie, where the last bits decide.
+    results: {name: list of Generation}, one per prompt.
+    """
+    partings = defaultdict(list)  # (prompt, place): the methods that part there
+    for name, generations in results.items():
+        for i, (ours, plain) in enumerate(zip(generations, results[baseline], strict=True)):
+            place = first_difference(ours.tokens, plain.tokens)
+            if place is not None:
+                partings[i, place].append(name)
+    for (i, place), names in sorted(partings.items()):
+        logits = logits_before(target, prompts[i], results[baseline][i].tokens[:place])
+        best = logits.topk(2).values
+        print(f"prompt {i} differs at token {place}, where the two best logits are "
+              f"{float(best[0] - best[1]):.4f} apart: {'; '.join(names)}")
+
+
+def logits_before(target, prompt, tokens):
+    """The logits (V,) after prompt + tokens, as plain decoding saw them: its window has slid where
+    the text was long."""
+    seen = []
+    replay = SimpleNamespace(draw=lambda logits: [*tokens, 0][len(seen) - 1])
+    steps = plain_decode(target, prompt, lambda logits: seen.append(logits) or logits, replay)
+    for _ in range(len(tokens) + 1):
+        next(steps)
+    return seen[-1]
+
+
+def histogram(accepted, last=4):
+    """Accepted draft tokens of every step -> percent of the steps with 0, 1, .., `last` or more."""
+    counts = [0] * (last + 1)
+    for n in accepted:
+        counts[min(n, last)] += 1
+    return " ".join(f"{100 * count / max(len(accepted), 1):2.0f}" for count in counts)
+
+
+def print_results(results, baseline, greedy=True):
+    """Print one line a decoder: what it brings and what it costs.
+
+    results: {name: list of Generation}; baseline: the name that speed-ups refer to.
+    greedy: add how many texts equal the baseline's (random texts need not).
+    The acceptance histogram in short: percent of the steps that accepted 0, 1, 2, 3, 4 or more.
+    """
+    rows = []
+    for name, generations in results.items():
+        line = summarize(generations)
+        rows.append([
+            name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}", histogram(line["accepted"]),
+            f"{line['tokens_per_second']:.0f}", f"{speedup(generations, results[baseline]):.2f}x",
+            *([texts_agree(generations, results[baseline])] if greedy else []),
+        ])
+    header = ["method", "drafted", "tau", "accepted 0 1 2 3 4+, %", "tokens/s", "speed-up"]
+    print_table(header + (["same text"] if greedy else []), rows)
+
+
+def extra_ms(generations, baseline):
+    """What a round takes more than a plain step, in milliseconds, part by part -> {part: ms}.
+
+    Both book the same thing under the same verb, so the parts add up to the whole difference.
+    """
+    line, plain = summarize(generations), summarize(baseline)
+    more = {verb: ms - plain["verb_ms"][verb] for verb, ms in line["verb_ms"].items()}
+    return {
+        "drafting": more["draft"],
+        "verifying more than one row": more["verify"],
+        "accepting and committing": more["accept"] + more["commit"],
+        # What lies between the verbs: the loop itself, and handing the tokens on.
+        "the loop": line["ms_per_step"] - plain["ms_per_step"] - sum(more.values()),
+    }
+
+
+def why_not_faster(name, results, baseline):
+    """What stands between a method's tau and its speed-up, and the largest part of it, in words."""
+    line, plain = summarize(results[name]), summarize(results[baseline])
+    tau, measured = line["tau"], speedup(results[name], results[baseline])
+    parts = extra_ms(results[name], results[baseline])
+    listed = ", ".join(f"{part} {round(ms, 2) + 0.0:.2f}" for part, ms in parts.items())
+    told = (f"{name}: {tau:.2f} tokens a forward, {measured:.2f}x. A round takes "
+            f"{line['ms_per_step']:.2f} ms, a plain step {plain['ms_per_step']:.2f}; the "
+            f"difference in ms: {listed}.")
+    if measured >= tau:  # tau is pooled over the prompts, the speed-up their median
+        return told + " A round costs no more than a plain step here, so nothing of tau is lost."
+    return (f"{told} That is why the speed-up is not {tau:.2f}x. The largest part is "
+            f"{max(parts, key=parts.get)}.")
+
+
+def print_bottlenecks(results, baseline, curve):
+    """Predicted beside measured speed-up of every method, and a sentence on the fastest one.
+
+    baseline: plain decoding's name; curve: c(N), see clock.cost_curve. The prediction
+    (contest.predicted_speedup) takes tau from the acceptance counts, the drafter's milliseconds
+    from the steps. What the measured value falls
+    short of it, accepting, committing and Python between the forwards have taken; it may also
+    exceed it, for plain decoding pays for Python and sampling once a token.
+    """
+    rows, speedups = [], {}
+    for name, generations in results.items():
+        if name == baseline:
+            continue
+        line = summarize(generations)
+        draft_ms = line["verb_ms"]["draft"]
+        n = 1 + line["drafted"]
+        predicted = predicted_speedup(line["tau"], curve, n, draft_ms)
+        speedups[name] = speedup(generations, results[baseline])
+        rows.append([name, f"{line['tau']:.2f}", f"{draft_ms:.2f}", f"{interpolate(curve, n):.2f}",
+                     f"{line['ms_per_step']:.2f}", f"{predicted:.2f}x", f"{speedups[name]:.2f}x"])
+    print_table(["method", "tau", "draft ms", "c(N) ms", "step ms", "predicted", "measured"], rows)
+    print(why_not_faster(max(speedups, key=speedups.get), results, baseline))

@@ -1,0 +1,83 @@
+"""The contest: decode the same prompts with every decoder, in turn, and compare fairly."""
+
+import gc
+import statistics
+
+from nanogpt.clock import interpolate
+from nanogpt.decoding import collect, collecting
+
+
+def predicted_speedup(tau, curve, rows, draft_ms):
+    """tau * c(1) / (c(rows) + draft): the speed-up that only drafting and the forward leave.
+
+    curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting a round.
+    """
+    return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
+
+
+def take_turns(runs, turn):
+    """Advance several decoders by `turn` tokens at a time, round after round.
+
+    A machine that is slow for a second or two then is slow for all of them.
+    runs: {name: nanogpt.decoding.collecting(...)}, no two with a drafter in common.
+    -> {name: Generation}
+    """
+    finished, goal = {}, 0
+    while len(finished) < len(runs):
+        goal += turn
+        for name, run in runs.items():
+            try:
+                while name not in finished and next(run) < goal:
+                    pass
+            except StopIteration as end:
+                finished[name] = end.value
+    return finished
+
+
+def compare(decoders, prompts, max_new_tokens, turn=None):
+    """Decode every prompt with every decoder, in turn, in one process.
+
+    decoders: {name: start}, start(prompt, seed) -> a generator of Steps.
+    turn: tokens until the next decoder's turn (see take_turns); default the whole text.
+    -> {name: list of Generation, one a prompt}. The first prompt is also decoded once, short and
+    unmeasured, to warm up. The order of the decoders rotates, so none always goes first.
+    """
+    names = list(decoders)
+    for name in names:
+        collect(decoders[name](prompts[0], 0), min(8, max_new_tokens))
+    gc.collect()
+    gc.freeze()  # else a collection of everything, 0.2 s long, hits some decoder in mid-step
+    results = {name: [] for name in names}
+    for i, prompt in enumerate(prompts):
+        runs = {name: collecting(decoders[name](prompt, i), max_new_tokens)
+                for name in names[i % len(names):] + names[:i % len(names)]}
+        for name, generation in take_turns(runs, turn or max_new_tokens).items():
+            results[name].append(generation)
+    return results
+
+
+def summarize(generations):
+    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms, accepted.
+
+    drafted: tokens a step; verb_ms: {verb: milliseconds a step}, draft, verify, accept, commit;
+    accepted: a list, the drafts accepted in each step.
+    """
+    tokens = sum(len(g.tokens) - 1 for g in generations)
+    steps = [step for g in generations for step in g.steps]
+    seconds, n = sum(g.seconds for g in generations), max(len(steps), 1)
+    return {
+        "tau": tokens / n,
+        "tokens_per_second": tokens / max(seconds, 1e-12),
+        "ms_per_step": 1e3 * seconds / n,
+        "drafted": sum(step.drafted for step in steps) / n,
+        "verb_ms": {verb: 1e3 * sum(step.seconds.get(verb, 0.0) for step in steps) / n
+                    for verb in ("draft", "verify", "accept", "commit")},
+        "accepted": [n for g in generations for n in g.accepted],
+    }
+
+
+def speedup(generations, baseline):
+    """Median over the prompts of (seconds per token of the baseline) / (of this decoder)."""
+    ratios = [g.tokens_per_second / b.tokens_per_second
+              for g, b in zip(generations, baseline, strict=True)]
+    return statistics.median(ratios)

@@ -1,0 +1,1 @@
+"""Exact enumeration: every possible run of a decoder, each with its probability."""

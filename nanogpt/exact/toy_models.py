@@ -1,0 +1,119 @@
+"""Toy models for exact enumeration: random distributions for every prefix, without a network.
+
+A ToyModel speaks through the interfaces that the decoding loops know: ToyTarget is called as a GPT
+is, with a cache, positions and a mask; ToyDraft drafts chains and trees.
+"""
+
+import torch
+
+
+class ToyModel:
+    """A language model without a network: independent random logits for every prefix.
+
+    seed: the model; vocab: V; logits are float64, so enumeration is exact to about 1e-16.
+    scale stretches the logits: a large scale gives peaked distributions.
+    """
+
+    def __init__(self, seed, vocab=4, scale=1.0, allowed=None):
+        self.seed, self.vocab, self.scale, self.allowed = seed, vocab, scale, allowed
+        self.known = {}
+
+    def logits(self, prefix):
+        """prefix: tuple of tokens -> (V,) logits of the next token."""
+        prefix = tuple(int(t) for t in prefix)
+        if prefix not in self.known:
+            number = self.seed
+            for token in prefix:  # a hash that is the same in every process
+                number = (number * 1_000_003 + token + 1) % (2**61 - 1)
+            generator = torch.Generator().manual_seed(number)
+            logits = self.scale * torch.randn(
+                self.vocab, generator=generator, dtype=torch.float64
+            )
+            if self.allowed is not None:  # support restricted to these tokens
+                banned = [t for t in range(self.vocab) if t not in self.allowed]
+                logits[banned] = -torch.inf
+            self.known[prefix] = logits
+        return self.known[prefix]
+
+
+class ToyCache:
+    """The KVCache contract on plain tokens: new rows behind the text, commit keeps some."""
+
+    def __init__(self):
+        self.text, self.rows = [], []
+
+    @property
+    def length(self):
+        return len(self.text)
+
+    @length.setter
+    def length(self, n):
+        self.text = self.text[:n]
+
+    def commit(self, rows):
+        self.text = self.text + [self.rows[row] for row in rows]
+
+
+class ToyTarget:
+    """A ToyModel behind GPT's interface, for running a whole decoding loop by enumeration.
+
+    Each row's prefix is read off the cache, the mask and the positions, as attention would see
+    it. A sibling that is visible, a wrong position or a wrongly gathered row changes the prefix,
+    so it changes the law of the output.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, model, block_size=64):
+        self.model, self.block_size = model, block_size
+
+    def new_cache(self, batch=1):
+        return ToyCache()
+
+    def __call__(self, tokens, positions=None, mask=None, cache=None):
+        """tokens (1, N) -> logits (1, N, V), hidden: one layer (1, N, 1) that holds the tokens."""
+        tokens, past = tokens[0].tolist(), cache.text
+        n = len(tokens)
+        if positions is None:
+            positions = torch.arange(len(past), len(past) + n)
+        if mask is None:
+            mask = torch.ones(n, n, dtype=torch.bool).tril()
+        slots = list(enumerate(past)) + list(zip(positions.tolist(), tokens, strict=True))
+        logits = []
+        for row in range(n):
+            columns = torch.ones(len(slots), dtype=torch.bool)
+            columns[len(slots) - mask.shape[1]:] = mask[row]
+            seen = [slot for slot, visible in zip(slots, columns.tolist(), strict=True) if visible]
+            seen.sort(key=lambda slot: slot[0])
+            # A gap or a clash of positions makes a prefix that no plain decoding ever has.
+            good = [position for position, _ in seen] == list(range(len(seen)))
+            prefix = tuple(token for _, token in seen) + (() if good else (-7,))
+            logits.append(self.model.logits(prefix))
+        cache.rows = tokens
+        return torch.stack(logits)[None], [torch.tensor(tokens)[None, :, None]]
+
+
+class ToyDraft:
+    """A ToyModel as a draft model, for chains (`logits`) and for trees (`level`)."""
+
+    def __init__(self, model):
+        self.model = model
+        self.reset()
+
+    def reset(self):
+        self.text, self.new = [], []
+
+    def observe(self, tokens, hidden=None, rows=None):
+        self.text, self.new = self.text + tokens, []
+
+    def logits(self, token):
+        self.new = self.new + [token]
+        return self.model.logits(tuple(self.text + self.new))
+
+    def level(self, tokens, parents):
+        if parents == [-1]:
+            self.paths = []
+        start = [self.paths[p] if p >= 0 else () for p in parents]
+        paths = [path + (token,) for path, token in zip(start, tokens, strict=True)]
+        self.paths = self.paths + paths
+        return torch.stack([self.model.logits(tuple(self.text) + path) for path in paths])

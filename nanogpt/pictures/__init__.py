@@ -1,0 +1,1 @@
+"""The studio: plots, tinted text, recorded steps, their pages and GIFs."""

@@ -1,0 +1,47 @@
+"""The named models of this repository, each with the training recipe that suits it."""
+
+from dataclasses import dataclass
+
+from nanogpt.model import GPTConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train; with the model's configuration it determines the weights.
+
+    lr: of AdamW (embedding, output matrix, norms); muon_lr and momentum: of Muon (the hidden
+    matrices).
+    """
+
+    steps: int
+    batch_size: int  # sequences a step, over all processes
+    lr: float = 3e-3
+    muon_lr: float = 0.02
+    momentum: float = 0.95
+    warmup: int = 20
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Size:
+    """A named model: its layers, its width, its context and its recipe."""
+
+    n_layer: int
+    n_head: int
+    n_embd: int
+    recipe: Recipe
+    block_size: int = 256
+
+    def config(self, vocab_size):
+        """The GPTConfig of this size for a vocabulary."""
+        return GPTConfig(vocab_size, self.block_size, self.n_layer, self.n_head, self.n_embd)
+
+
+SIZES = {
+    # 57K parameters: the small GPT that drafts.
+    "draft": Size(1, 2, 64, Recipe(steps=600, batch_size=16)),
+    # 0.8M: a target for lessons and tests.
+    "small": Size(4, 4, 128, Recipe(steps=1200, batch_size=8)),
+    # 10.7M, nanoGPT's own baby: the target of the tables with times. Few steps, so large ones.
+    "baby": Size(6, 6, 384, Recipe(steps=300, batch_size=8, lr=1e-2, muon_lr=0.03, momentum=0.9)),
+}
