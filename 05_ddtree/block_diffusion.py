@@ -66,11 +66,11 @@ class BlockLayer(nn.Module):
         B, T, C = context.shape
         rows = torch.cat([context, norm(x)], 1)  # (B, T + R, C)
         qkv = self.qkv(rows).view(B, -1, 3, self.n_head, C // self.n_head)
-        qk, v = qkv.split([2, 1], 2)
-        q, k = rotate(qk, cos, sin).unbind(2)
-        q, k, v = (t.transpose(1, 2) for t in (q[:, T:], k, v[:, :, 0]))  # (B, nh, ., hd)
+        qkv = rotate(qkv, cos, sin).permute(2, 0, 3, 1, 4)  # (3, B, nh, T + R, hd)
+        q, k, v = qkv
         if cache is not None:
-            k, v = cache.write(layer, k, v)  # (B, nh, past + T + R, hd)
+            k, v = cache.write(layer, qkv[1:])  # (B, nh, past + T + R, hd)
+        q = q[:, :, T:]  # the block asks, context and block answer
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)  # (B, nh, R, hd)
         x = x + self.out(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.relu(self.up(norm(x))).square())
@@ -118,8 +118,7 @@ class BlockDrafter(nn.Module):
         visible (B, 1, A(L+1), T + A(L+1)) bool: which rows a block row may see; None: all.
         -> (B, A, L, V); [:, a, k - 1] is q_k of block a, for the token k places after its root.
         """
-        cos, sin = self.target.cos[positions], self.target.sin[positions]  # (..., rows, hd)
-        cos, sin = cos[..., None, None, :], sin[..., None, None, :]
+        cos, sin = self.target.cos[positions], self.target.sin[positions]  # (..., rows, 3, 1, hd)
         (B, T, _), A = features.shape, roots.shape[1]
         R = (cos.shape[-4] - T) // A  # rows of a block, L + 1
         masks = self.mask.expand(B, A, R - 1, -1)
