@@ -11,7 +11,20 @@ import torch
 from nanogpt.clock import interpolate
 from nanogpt.contest import predicted_speedup, speedup, summarize
 from nanogpt.decoding import plain_decode
+from nanogpt.device import device_name
+from nanogpt.packing import precision_of
 from nanogpt.printing import print_table
+from nanogpt.sizes import SIZES
+
+
+def print_setting(args, target, more=""):
+    """What a table was measured on: the model, the machine, the prompts; `more` of the chapter's.
+
+    args: the flags of cli.decoding_flags.
+    """
+    print(f"\n{SIZES[args.size].label} target in {precision_of(target)} on "
+          f"{device_name(target.device)}{more}; {args.prompts} held-out prompts of 64 tokens, "
+          f"{args.max_new_tokens} new tokens each; tau counts the bonus token")
 
 
 def first_difference(tokens, reference):

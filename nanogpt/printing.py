@@ -2,6 +2,8 @@
 
 import sys
 
+from nanogpt.decoding import collect
+
 
 def print_table(header, rows):
     """Print rows of cells under a header; the first column to the left, the others to the right."""
@@ -20,3 +22,15 @@ def print_text(text):
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
     sys.stdout.flush()
+
+
+def print_stream(steps, prompt, max_new_tokens, tokenizer, stop=None):
+    """Print a prompt, and its continuation as it is decoded -> Generation.
+
+    steps: a generator of Steps; prompt: a text; stop: see decoding.collect.
+    """
+    print_text(f"\n{prompt}")
+    text = collect(steps, max_new_tokens, stop, tokenizer.decode,
+                   lambda tokens: print_text(tokenizer.decode(tokens)))
+    print(f"\n\n{len(text.tokens)} tokens, {text.tau:.2f} per target forward")
+    return text

@@ -24,8 +24,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Size:
-    """A named model: its layers, its width, its context and its recipe."""
+    """A named model: its layers, its width, its context and its recipe.
 
+    label: how tables and pictures call it, by its number of parameters.
+    """
+
+    label: str
     n_layer: int
     n_head: int
     n_embd: int
@@ -38,10 +42,11 @@ class Size:
 
 
 SIZES = {
-    # 57K parameters: the small GPT that drafts.
-    "draft": Size(1, 2, 64, Recipe(steps=600, batch_size=16)),
-    # 0.8M: a target for lessons and tests.
-    "small": Size(4, 4, 128, Recipe(steps=1200, batch_size=8)),
-    # 10.7M, nanoGPT's own baby: the target of the tables with times. Few steps, so large ones.
-    "baby": Size(6, 6, 384, Recipe(steps=300, batch_size=8, lr=1e-2, muon_lr=0.03, momentum=0.9)),
+    # The small GPT that drafts.
+    "draft": Size("57K", 1, 2, 64, Recipe(steps=600, batch_size=16)),
+    # A target for lessons and tests.
+    "small": Size("0.8M", 4, 4, 128, Recipe(steps=1200, batch_size=8)),
+    # nanoGPT's own baby: the target of the tables with times. Few steps, so large ones.
+    "baby": Size("10.7M", 6, 6, 384,
+                 Recipe(steps=300, batch_size=8, lr=1e-2, muon_lr=0.03, momentum=0.9)),
 }
