@@ -14,8 +14,9 @@ distribution whatever the drafter proposes: a bad drafter costs time, not qualit
 
 Sources: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding"
 (2023), Algorithm 1 and Section 3; Chen et al., "Accelerating Large Language Model Decoding with
-Speculative Sampling" (2023). In their letters target = p, draft = q, K = gamma, and alpha is the
-acceptance rate. This code spells `target_probs` and `draft_probs`, since later papers swap them.
+Speculative Sampling" (2023). In their letters, and in our comments, p is the target, q the drafter,
+gamma is K and alpha the acceptance rate. The code spells `target_probs` and `draft_probs`, since
+later papers swap the letters.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class BigramDraft:
     """The cheapest language model there is: a table of which token follows which."""
 
     def __init__(self, tokens, vocab_size, smoothing=0.1):
-        """tokens (T,): the text to count. smoothing: added to each count, so nothing has p = 0.
+        """tokens (T,): the text to count; smoothing: added to each count.
 
         Raises ValueError for a vocabulary whose table would not fit, or a smoothing of 0.
         """
@@ -43,8 +44,10 @@ class BigramDraft:
                              f"this drafter takes vocabularies up to {LARGEST_TABLE}")
         if not smoothing > 0:
             raise ValueError(f"smoothing is {smoothing}; it must be above 0")
+        # A pair (before, after) as one number, in the order in which view() lays out a table.
         pairs = tokens[:-1] * vocab_size + tokens[1:]
         counts = torch.bincount(pairs, minlength=vocab_size**2).view(vocab_size, vocab_size)
+        # A pair that was never seen stays possible: log(0) would be -inf, a whole row of it nan.
         self.table = (counts + smoothing).log()  # (V, V): row = the token before
 
     def reset(self):
@@ -61,9 +64,8 @@ class BigramDraft:
 class GPTDraft:
     """A small GPT with a KV cache of its own.
 
-    The cache holds committed tokens; root and drafts lie behind them for one round only. The
-    next round reads what was accepted again, together with the new root, in a single forward:
-    simpler than keeping rows, and as fast, because a forward of a few rows costs one of one row.
+    The cache keeps committed tokens. Root and drafts lie behind them for one round only; those
+    that were accepted are read again in the next round, together with the new root.
     """
 
     def __init__(self, model):
@@ -77,6 +79,8 @@ class GPTDraft:
 
     def observe(self, tokens, hidden=None, rows=None):
         """These tokens were committed; `hidden` and `rows` (see speculate) are not needed here."""
+        # Reading them again is simpler than picking out their rows, and as fast: a forward of a
+        # few rows costs about as much as one of a single row.
         self.pending = self.pending + tokens
         self.cache.length = self.committed  # forget the round's root and drafts
 
@@ -85,8 +89,8 @@ class GPTDraft:
         """Read one more token -> (V,), the logits of the token after it."""
         new = self.pending + [token]
         logits, _ = self.model(tokens_on(self.model, new), cache=self.cache)  # (1, n, V)
-        self.cache.commit(list(range(len(new))))
-        self.committed += len(self.pending)
+        self.cache.commit(list(range(len(new))))  # the round's next draft must see them all, ...
+        self.committed += len(self.pending)  # ... but `token` is a guess: it stays this round only
         self.pending = []
         return logits[0, -1]
 
@@ -97,14 +101,15 @@ class GPTDraft:
 def draft(drafter, root, k, sampler, dice):
     """Draw k tokens after the root, each from the drafter's own distribution.
 
-    -> drafted, a list of k tokens, and draft_probs, a list of k rows (V,). Row i is the
-    distribution that drafted[i] was really drawn from: after temperature, top-k and top-p. The rule
-    below is exact only with that one.
+    -> drafted, a list of k tokens, and draft_probs, a list of k rows (V,): row i is what token i
+    was drawn from.
     """
     drafted, draft_probs, token = [], [], root
     for _ in range(k):
+        # Algorithm 1's q_i, after temperature, top-k and top-p: the accept rule divides by the
+        # probability that the draft really had.
         draft_probs.append(sampler(drafter.logits(token)).cpu())  # (V,)
-        token = dice.draw(draft_probs[-1])
+        token = dice.draw(draft_probs[-1])  # x_i ~ q_i, not its argmax; the next one follows it
         drafted.append(token)
     return drafted, draft_probs
 
@@ -115,14 +120,16 @@ def verify(target, cache, root, drafted):
     -> logits (K + 1, V): row i is the target's opinion on the token after i drafts;
     hidden: see GPT.forward. The cache holds K + 1 new rows, none committed.
     """
-    logits, hidden = target(tokens_on(target, [root, *drafted]), cache=cache)
+    # Without a mask the forward is causal, so row i sees the context, the root and i drafts: the
+    # text that plain decoding would have read there, if these drafts are right.
+    logits, hidden = target(tokens_on(target, [root, *drafted]), cache=cache)  # (1, K + 1, V)
     return logits[0], hidden
 
 
 def acceptance_probability(target_probs, draft_probs, token):
     """min(1, target(x) / draft(x)) for one token. target_probs, draft_probs: (V,)."""
     target, draft = float(target_probs[token]), float(draft_probs[token])
-    return target / draft if target < draft else 1.0  # 0 / 0 counts as 1
+    return target / draft if target < draft else 1.0  # nothing is divided by 0, and 0 / 0 is 1
 
 
 def residual(target_probs, draft_probs):
@@ -132,8 +139,8 @@ def residual(target_probs, draft_probs):
     token 0 and .1 on token 2; both are rejected that often, .2 in all. What is missing, .2 on
     token 1, is exactly what the residual hands out: (0, 1, 0).
     """
-    missing = (target_probs - draft_probs).clamp(min=0)
-    total = missing.sum()
+    missing = (target_probs - draft_probs).clamp(min=0)  # (V,)
+    total = missing.sum()  # 1 - alpha: as much as the drafter's surplus, which is rejected
     # Equal distributions leave nothing over, and nothing is ever rejected: any answer will do.
     return missing / total if total > 0 else target_probs
 
@@ -144,10 +151,14 @@ def accept(drafted, draft_probs, target_probs, dice):
     drafted: K tokens; draft_probs: K rows (V,); target_probs (K + 1, V).
     -> n, how many drafts stay (a prefix), and the next token, which is always the target's.
     """
-    for i, token in enumerate(drafted):
+    for i, token in enumerate(drafted):  # left to right, one coin each
+        # Both rows i answer the same question: which token follows the root and i drafts?
         if not dice.flip(acceptance_probability(target_probs[i], draft_probs[i], token)):
+            # Token x has come out with min(p(x), q(x)) so far; this draw adds what p(x) still
+            # lacks. The drafts behind follow a token that is gone, so no coin falls for them.
             return i, dice.draw(residual(target_probs[i], draft_probs[i]))
-    return len(drafted), dice.draw(target_probs[len(drafted)])  # the bonus token
+    # All stayed, and the forward has read them all: its last row gives the bonus token for free.
+    return len(drafted), dice.draw(target_probs[len(drafted)])
 
 
 # ---------------------------------------------------------------- the loop
@@ -155,43 +166,47 @@ def accept(drafted, draft_probs, target_probs, dice):
 
 @dataclass
 class ChainRound:
-    """A round's record, in Step.detail. drafted: K tokens; draft_probs: K rows (V,); target_probs
-    (K + 1, V); accepted: how many drafts stayed."""
+    """A round's record, in Step.detail."""
 
-    drafted: list
-    draft_probs: list
-    target_probs: torch.Tensor
-    accepted: int
+    drafted: list  # K tokens
+    draft_probs: list  # K rows (V,)
+    target_probs: torch.Tensor  # (K + 1, V)
+    accepted: int  # how many drafts stayed, the bonus token not counted
 
 
 @torch.inference_mode()
 def speculate_chain(target, drafter, prompt, k, sampler, dice, sync=False):
     """Speculative decoding with chains of k drafts. Yields a Step per target forward, for ever.
 
-    The first step is the prefill. prompt: a list of token ids. sampler serves target and drafter.
+    The first step is the prefill. prompt: a list of token ids; sampler serves target and drafter.
     Raises ValueError if the prompt is empty or k < 1.
     """
     if k < 1:
         raise ValueError(f"k is {k}; a chain holds at least 1 draft token")
-    context = Context(target, prompt)
+    context = Context(target, prompt)  # the text so far, and the target's KV cache of it
     watch = Stopwatch(target.device, sync)
+    # Prefill: one forward reads the prompt, the drafter is reset and told what was read, and the
+    # logits (V,) after the last token come back.
     root = dice.draw(sampler(context.begin(drafter)))
     yield Step([root], seconds=watch.seconds)
 
     while True:
         watch.start()
-        if context.full:
+        if context.full:  # no row is free: prefill anew, from the last block_size // 2 tokens
             context.begin(drafter)
+        # room: the rows that still fit behind the root's. At the window's end chains get shorter.
         drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
         watch.lap("draft")
         logits, hidden = verify(target, context.cache, root, drafted)
-        target_probs = sampler(logits).cpu()  # (K + 1, V)
+        target_probs = sampler(logits).cpu()  # (K + 1, V), Algorithm 1's p_1 .. p_(K+1)
         watch.lap("verify")
         n, token = accept(drafted, draft_probs, target_probs, dice)
         watch.lap("accept")
+        # The root and n drafts are text that the target has read. `token` is text as well, but
+        # not yet read: it is the next root.
         rows, tokens = list(range(n + 1)), [root, *drafted[:n]]
-        context.commit(rows, tokens)
-        drafter.observe(tokens, hidden, rows)
+        context.commit(rows, tokens)  # the cache keeps the first n + 1 of its K + 1 new rows
+        drafter.observe(tokens, hidden, rows)  # it must forget the drafts that were rejected
         watch.lap("commit")
         yield Step([*drafted[:n], token], len(drafted), watch.seconds,
                    detail=ChainRound(drafted, draft_probs, target_probs, n))
@@ -206,6 +221,7 @@ def acceptance_rate(target_probs, draft_probs):
 
     (..., V), (..., V) -> (...). Leviathan et al., Corollary 3.6.
     """
+    # A draft is x with draft(x) and stays with min(1, target(x) / draft(x)); multiply and add up.
     return torch.minimum(target_probs, draft_probs).sum(-1)
 
 
@@ -214,6 +230,7 @@ def expected_tokens(alpha, k):
 
     1 + alpha + ... + alpha^k = (1 - alpha^(k+1)) / (1 - alpha). Leviathan et al., Equation 1.
     """
+    # alpha^i: the first i drafts all stay, so there is a token i + 1.
     return k + 1.0 if alpha == 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
 
 

@@ -21,9 +21,8 @@ import torch
 def draft(drafter, root, k, sampler, dice):
     """Draw k tokens after the root, each from the drafter's own distribution.
 
-    -> drafted, a list of k tokens, and draft_probs, a list of k rows (V,). Row i is the
-    distribution that drafted[i] was really drawn from: after temperature, top-k and top-p. The rule
-    below is exact only with that one.
+    -> drafted, a list of k tokens, and draft_probs, a list of k rows (V,): row i is what token i
+    was drawn from.
     """
     raise NotImplementedError("not yet: draft")
 

@@ -28,11 +28,7 @@ def top(probs, n):
 
 
 def ancestor_mask(parents):
-    """parents (N,) -> (N, N) bool, True where column j is row i itself or an ancestor of it.
-
-    A row sees what its parent sees, and itself; a chain gives the causal mask. (In numpy: on rows
-    this short, torch would spend its time on starting the operations.)
-    """
+    """parents (N,) -> (N, N) bool, True where column j is row i itself or an ancestor of it."""
     raise NotImplementedError("not yet: ancestor_mask")
 
 
@@ -45,8 +41,7 @@ def ancestor_mask(parents):
 def walk(tree, target_probs, dice):
     """Draw the target's own token; while a child carries it, go there.
 
-    Lossless for ANY tree, however its nodes were chosen, because every emitted token is a draw
-    from the target at its own prefix; the tree only decides how many draws one forward serves.
+    Lossless for ANY tree, however its nodes were chosen.
     tree: N nodes; target_probs (N, V) -> path, a list of rows starting with 0; the next token.
     """
     raise NotImplementedError("not yet: walk")
@@ -62,13 +57,10 @@ def walk(tree, target_probs, dice):
 
 
 def multi_round(tree, target_probs, dice):
-    """Multi-round rejection: chapter 01's coin for each child in turn.
+    """Multi-round rejection: chapter 01's coin for each child in turn (Jeon et al., RRS).
 
-    For children drawn without replacement from draft_probs. After a rejection the target becomes
-    the residual, and the draft distribution loses the rejected token; both are normalised, so the
-    next child is judged as if it were the first. Accepts more often than the walk where the
-    drafter is good. (Jeon et al., recursive rejection sampling.)
-    Arguments and result as `walk`; a tree with drafts must carry draft_probs.
+    For children drawn without replacement from draft_probs, which a tree with drafts must carry.
+    Arguments and result as `walk`.
     """
     raise NotImplementedError("not yet: multi_round")
 

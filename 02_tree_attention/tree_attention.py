@@ -1,8 +1,8 @@
 """Draft trees: several guesses for every position, verified in one forward.
 
 A chain is lost at its first rejected token. A tree hedges: every node may have several children,
-so a second guess is waiting where the first one fails. Three things change against the chain of
-chapter 01:
+so a second guess is waiting where the first one fails. Three things change compared with the chain
+of chapter 01:
 
     verify   attention follows the tree: a node sees the context, its ancestors and itself, and its
              position is its depth, not its row
@@ -11,10 +11,9 @@ chapter 01:
 
 A chain is a tree of width 1, and with it this file reproduces chapter 01 bit for bit.
 
-Sources: Miao et al., "SpecInfer" (2023), tree attention and multi-step speculative sampling;
-Jeon et al., "Recursive Speculative Decoding" (2024), children without replacement. The article
-"Tree-Based Speculative Decoding" builds the same tree, but its accept rule is not lossless: it
-stands in cautionary_rule.py.
+Sources: Miao et al., "SpecInfer" (2023), tree attention and multi-step speculative sampling; Jeon
+et al., "Recursive Speculative Decoding" (2024), children without replacement. The article
+"Tree-Based Speculative Decoding" has the same tree; for its accept rule see cautionary_rule.py.
 """
 
 from dataclasses import dataclass
@@ -22,8 +21,9 @@ from functools import cached_property
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
-from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual
+from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual  # chapter 01
 from nanogpt.decoding import Context, Step, Stopwatch, tokens_on
 from nanogpt.sampling import Sampler
 
@@ -31,26 +31,20 @@ from nanogpt.sampling import Sampler
 
 
 def ancestor_mask(parents):
-    """parents (N,) -> (N, N) bool, True where column j is row i itself or an ancestor of it.
-
-    A row sees what its parent sees, and itself; a chain gives the causal mask. (In numpy: on rows
-    this short, torch would spend its time on starting the operations.)
-    """
-    parents = parents.numpy()
-    mask = np.eye(len(parents), dtype=bool)
+    """parents (N,) -> (N, N) bool, True where column j is row i itself or an ancestor of it."""
+    parents = parents.numpy()  # on rows this short, torch spends its time on starting operations
+    mask = np.eye(len(parents), dtype=bool)  # every row sees itself, ...
     for row in range(1, len(parents)):
-        mask[row] |= mask[parents[row]]
-    return torch.from_numpy(mask)
+        mask[row] |= mask[parents[row]]  # ... and what its parent sees, whose row is complete
+    return torch.from_numpy(mask)  # of a chain it is the causal mask
 
 
 @dataclass
 class Tree:
     """A draft tree in flat form: row 0 is the root, parents come before their children.
 
-    tokens (N,) long; parents (N,) long, parents[0] = -1 and parents[i] < i; both on the CPU.
-    draft_probs (N, V) or None: row i is the draft distribution AT node i, the one that i's
-    children were drawn or picked from (the same alignment as target_probs). None if the drafter
-    has no such rows to give.
+    draft_probs: row i is what the drafter expects AFTER node i, so what i's children were drawn or
+    picked from (target_probs are aligned alike). None if the drafter has no such rows to give.
     Raises ValueError if the parents do not make a tree, or the lengths differ.
 
     The worked example of the article, cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5, depth first:
@@ -61,9 +55,9 @@ class Tree:
         depth    0    1   2   2   1   2   2
     """
 
-    tokens: torch.Tensor
-    parents: torch.Tensor
-    draft_probs: torch.Tensor | None = None
+    tokens: torch.Tensor  # (N,) long, on the CPU
+    parents: torch.Tensor  # (N,) long, on the CPU; parents[0] = -1 and parents[i] < i
+    draft_probs: torch.Tensor | None = None  # (N, V)
 
     def __post_init__(self):
         self.tokens, self.parents = torch.as_tensor(self.tokens), torch.as_tensor(self.parents)
@@ -73,10 +67,8 @@ class Tree:
             raise ValueError(f"{len(parents)} parents came with {given} tokens and draft_probs")
         in_order = all(0 <= parent < row for row, parent in enumerate(parents[1:], 1))
         if not parents or parents[0] != -1 or not in_order:
-            raise ValueError(
-                f"parents are {parents}; the first must be -1 and each other one the row of an "
-                "earlier node"
-            )
+            raise ValueError(f"parents are {parents}; the first must be -1 and each other one the "
+                             "row of an earlier node")
 
     def __len__(self):
         return len(self.tokens)
@@ -89,7 +81,7 @@ class Tree:
     @cached_property
     def depths(self):
         """(N,) long: the number of proper ancestors. Siblings share a depth, so a position."""
-        return self.mask.sum(1) - 1
+        return self.mask.sum(1) - 1  # a row sees its ancestors, and itself
 
     @cached_property
     def children(self):
@@ -108,8 +100,8 @@ class TreeBigram(BigramDraft):
     """Chapter 01's bigram, asked about a whole level of the tree at once."""
 
     def level(self, tokens, parents):
-        """tokens: n new nodes -> (n, V) logits after each; a bigram looks at nothing else."""
-        return self.table[tokens]
+        """tokens: n new nodes -> (n, V) logits after each."""
+        return self.table[tokens]  # a bigram looks at nothing else, not even at the parents
 
 
 class TreeGPT(GPTDraft):
@@ -121,20 +113,17 @@ class TreeGPT(GPTDraft):
 
         parents: their rows in the tree, all of earlier levels; [-1] for the root alone.
         """
-        if parents == [-1]:
+        if parents == [-1]:  # the root: one row behind the text, as in a chain
             self.seen = torch.ones(1, 1, dtype=torch.bool)  # (rows, rows): who sees whom
-            return self.logits(tokens[0])[None]
-        old, n = len(self.seen), len(tokens)
-        grown = torch.zeros(old + n, old + n, dtype=torch.bool)
-        grown[:old, :old] = self.seen
-        grown[old:, :old] = self.seen[parents]  # what the parent sees, ...
-        grown[old:, old:] = torch.eye(n, dtype=torch.bool)  # ... and itself
-        self.seen = grown
-        positions = self.committed + grown[old:].sum(1) - 1  # the depth counts, not the row
-        logits, _ = self.model(
-            tokens_on(self.model, tokens), positions.to(self.model.device), grown[old:], self.cache
-        )
-        self.cache.commit(list(range(n)))
+            return self.logits(tokens[0])[None]  # (1, V)
+        n = len(tokens)
+        # A new row sees what its parent sees, and itself: the tree's mask, grown level by level.
+        new = torch.cat([self.seen[parents], torch.eye(n, dtype=torch.bool)], 1)  # (n, rows + n)
+        self.seen = torch.cat([F.pad(self.seen, (0, n)), new])  # older rows see no new one
+        positions = self.committed + new.sum(1) - 1  # the depth counts, not the row
+        logits, _ = self.model(tokens_on(self.model, tokens), positions.to(self.model.device), new,
+                               self.cache)  # (1, n, V)
+        self.cache.commit(list(range(n)))  # for the next level only; `observe` forgets them again
         return logits[0]
 
 
@@ -151,32 +140,33 @@ def draw_without_replacement(probs, n, dice):
     tokens, left = [], probs.clone()
     while len(tokens) < n and left.sum() > 0:
         tokens.append(dice.draw(left / left.sum()))
-        left[tokens[-1]] = 0
+        left[tokens[-1]] = 0  # an equal sibling would only repeat a question that is answered
     return tokens
 
 
 class TreeDrafter:
-    """Grows trees of a fixed shape from a draft model.
+    """Grows trees of a fixed shape from a draft model, level by level.
 
     model: TreeBigram or TreeGPT; branching: children per node for each level, (2, 2, 2) for the
     full binary tree of depth 3, (1, 1, 1) for a chain. With a dice, children are drawn without
-    replacement through the sampler, as `multi_round` demands; without, they are the top tokens,
-    which only `walk` may judge.
-    Raises ValueError for a branching below 1.
+    replacement, as `multi_round` demands; without, they are the top tokens, which only `walk` may
+    judge. Raises ValueError for a branching below 1.
     """
 
     def __init__(self, model, branching, sampler=None, dice=None):
         if any(width < 1 for width in branching):
             raise ValueError(f"branching is {branching}; every level needs 1 child or more")
         self.model, self.branching, self.dice = model, tuple(branching), dice
-        # The most probable tokens are the same at any temperature, 0 included.
+        # The top tokens are the same at any temperature, but a one-hot at temperature 0 knows only
+        # the first of them.
         self.sampler = sampler if dice is not None else Sampler()
-        self.reset, self.observe = model.reset, model.observe
+        self.reset, self.observe = model.reset, model.observe  # the tree itself has no memory
 
     def propose(self, root, room):
         """root: a token; room: the deepest level that fits the window -> Tree."""
         tokens, parents, draft_probs, level = [root], [-1], [], [0]
         for width in self.branching[:room]:
+            # One forward of the drafter for a whole level, where a chain needs one for each token.
             logits = self.model.level([tokens[i] for i in level], [parents[i] for i in level])
             for node, probs in zip(level, self.sampler(logits).cpu(), strict=True):
                 draft_probs.append(probs)  # (V,)
@@ -184,10 +174,11 @@ class TreeDrafter:
                           else draw_without_replacement(probs, width, self.dice))
                 tokens += picked
                 parents += [node] * len(picked)
-            level = list(range(level[-1] + 1, len(tokens)))
-        # The deepest level was never asked; its rows of draft_probs stay zero.
-        unasked = [torch.zeros_like(draft_probs[0])] * len(level) if draft_probs else []
-        return Tree(tokens, parents, torch.stack(draft_probs + unasked) if draft_probs else None)
+            level = list(range(level[-1] + 1, len(tokens)))  # the children of the level before
+        if not draft_probs:  # no room below the root
+            return Tree(tokens, parents)
+        # The deepest level has no children, so it was never asked: its rows stay zero.
+        return Tree(tokens, parents, F.pad(torch.stack(draft_probs), (0, 0, 0, len(level))))
 
 
 # ---------------------------------------------------------------- verify
@@ -196,14 +187,15 @@ class TreeDrafter:
 def verify(target, cache, tree):
     """One forward over all nodes: tree mask, depth positions.
 
-    -> logits (N, V): row i is the target's opinion on the token after node i, given the context
-    and the path to i; hidden: see GPT.forward. The cache holds N new rows, none committed.
+    -> logits (N, V): row i is the target's opinion on the token after node i; hidden: see
+    GPT.forward. The cache holds N new rows, none committed.
     """
+    # Siblings are candidates for the same place in the text, so they share its position.
     positions = cache.length + tree.depths  # (N,)
     device = target.device
-    logits, hidden = target(
-        tree.tokens[None].to(device), positions.to(device), tree.mask, cache
-    )
+    # The mask is (N, N): the context before it is visible to all. So row i answers as if the
+    # context and the path to i were the whole text.
+    logits, hidden = target(tree.tokens[None].to(device), positions.to(device), tree.mask, cache)
     return logits[0], hidden
 
 
@@ -213,62 +205,44 @@ def verify(target, cache, tree):
 def walk(tree, target_probs, dice):
     """Draw the target's own token; while a child carries it, go there.
 
-    Lossless for ANY tree, however its nodes were chosen, because every emitted token is a draw
-    from the target at its own prefix; the tree only decides how many draws one forward serves.
+    Lossless for ANY tree, however its nodes were chosen.
     tree: N nodes; target_probs (N, V) -> path, a list of rows starting with 0; the next token.
     """
     path, tokens = [0], tree.tokens.tolist()
     while True:
+        # Drawn without a look at the children, so each token that is emitted is the target's own
+        # after its prefix. The tree only decides how many such draws one forward serves.
         token = dice.draw(target_probs[path[-1]])
         matching = [c for c in tree.children[path[-1]] if tokens[c] == token]
         if not matching:
-            return path, token
-        path.append(matching[0])
-
-
-def walk_by_coins(tree, target_probs, dice):
-    """The walk in other words: offer the children one by one instead of drawing the token.
-
-    Child x stays with probability target(x); if it does not, x is ruled out and the target is
-    renormalised. Same law as `walk`, so a deterministic child may be tested against the target's
-    probability, but never against a ratio. Arguments and result as `walk`.
-    """
-    path = [0]
-    while True:
-        left = target_probs[path[-1]].clone()
-        for child in tree.children[path[-1]]:
-            if dice.flip(float(left[tree.tokens[child]] / left.sum())):
-                path.append(child)
-                break
-            left[tree.tokens[child]] = 0
-        else:
-            return path, dice.draw(left / left.sum())
+            return path, token  # nobody guessed it: it is emitted all the same, as the bonus token
+        path.append(matching[0])  # of equal siblings the first: its row has read the same prefix
 
 
 def multi_round(tree, target_probs, dice):
-    """Multi-round rejection: chapter 01's coin for each child in turn.
+    """Multi-round rejection: chapter 01's coin for each child in turn (Jeon et al., RRS).
 
-    For children drawn without replacement from draft_probs. After a rejection the target becomes
-    the residual, and the draft distribution loses the rejected token; both are normalised, so the
-    next child is judged as if it were the first. Accepts more often than the walk where the
-    drafter is good. (Jeon et al., recursive rejection sampling.)
-    Arguments and result as `walk`; a tree with drafts must carry draft_probs.
+    For children drawn without replacement from draft_probs, which a tree with drafts must carry.
+    Arguments and result as `walk`.
     """
     path = [0]
     while True:
         node = path[-1]
-        target_left = target_probs[node]
-        draft_left = tree.draft_probs[node] if tree.children[node] else None
+        target_left = target_probs[node]  # (V,) what the next token must still be drawn from
+        draft_left = tree.draft_probs[node] if tree.children[node] else None  # (V,)
         for child in tree.children[node]:
             token = int(tree.tokens[child])
+            # min(1, p / q) >= p: a drawn child stays more often than in the walk.
             if dice.flip(acceptance_probability(target_left, draft_left, token)):
                 path.append(child)
                 break
+            # As in chapter 01 the rest is owed by the residual. It becomes the target, and what
+            # the next child was drawn from the draft: the child is judged as if it were the first.
             target_left = residual(target_left, draft_left)
-            draft_left = draft_left.clone()
+            draft_left = draft_left.clone()  # the tree keeps its own
             draft_left[token] = 0
-            draft_left = draft_left / draft_left.sum()
-        else:
+            draft_left = draft_left / draft_left.sum()  # 0 / 0 behind the last possible child only
+        else:  # no child stayed, or there is none: then target_left is still the target
             return path, dice.draw(target_left)
 
 
@@ -277,12 +251,11 @@ def multi_round(tree, target_probs, dice):
 
 @dataclass
 class TreeRound:
-    """A round's record, in Step.detail: the tree of N nodes, the accepted rows from 0 on, and
-    target_probs (N, V)."""
+    """A round's record, in Step.detail."""
 
-    tree: Tree
-    path: list
-    target_probs: torch.Tensor
+    tree: Tree  # N nodes
+    path: list  # the accepted rows, from the root's 0 on
+    target_probs: torch.Tensor  # (N, V)
 
 
 @torch.inference_mode()
@@ -298,16 +271,18 @@ def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
     accept: (tree, target_probs, dice) -> (path, token), any rule of this chapter or a later one.
     Raises ValueError if the prompt is empty or a tree is deeper than the window has room.
     """
-    context = Context(target, prompt)
+    context = Context(target, prompt)  # the text so far, and the target's KV cache of it
     watch = Stopwatch(target.device, sync)
+    # Prefill: one forward reads the prompt, the drafter is reset and told what was read, and the
+    # logits (V,) after the last token come back.
     root = dice.draw(sampler(context.begin(drafter)))
     yield Step([root], seconds=watch.seconds)
 
     while True:
         watch.start()
-        if context.full:
+        if context.full:  # no row is free: prefill anew, from the last block_size // 2 tokens
             context.begin(drafter)
-        tree = drafter.propose(root, context.room)
+        tree = drafter.propose(root, context.room)  # room: positions left behind the root's
         watch.lap("draft")
         depth = int(tree.depths.max())  # makes the mask: the first of what verifying costs
         if depth > context.room:
@@ -318,9 +293,10 @@ def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
         path, token = accept(tree, target_probs, dice)
         watch.lap("accept")
         tokens = tree.tokens[path].tolist()  # the root and the accepted drafts
+        # The cache gathers the path's rows behind its committed ones and forgets the others.
         context.commit(path, tokens)
         drafter.observe(tokens, hidden, path)
         watch.lap("commit")
         yield Step([*tokens[1:], token], len(tree) - 1, watch.seconds,
                    detail=TreeRound(tree, path, target_probs))
-        root = token
+        root = token  # chosen, but not yet read

@@ -52,7 +52,7 @@ def test_a_chapters_script(trained_in_no_time, tmp_path, capsys, chapter, device
     flags = ["--prompts", "1", "--max-new-tokens", "12", "--out", str(tmp_path / "figures")]
     script = load_script(chapter)
     if chapter == "02":  # exact laws of models without a device: minutes under the watch
-        script.bias_of_the_rules = lambda out: None
+        script.print_bias_of_the_rules = lambda out: None
     with on(device) as (name, pretended):
         script.main([*flags, "--device", name])
     assert "tau" in capsys.readouterr().out

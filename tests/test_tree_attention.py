@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import tree_attention
-from cautionary_rule import BREAKS, bias_table, independent_coins, mean_bias
+from cautionary_rule import independent_coins, walk_by_coins
 from chain_specdec import GPTDraft, speculate_chain
 from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
 from experiments.equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
 from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
@@ -22,7 +23,6 @@ from tree_attention import (
     speculate,
     verify,
     walk,
-    walk_by_coins,
 )
 
 PROMPT = [0, 1]

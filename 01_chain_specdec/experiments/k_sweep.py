@@ -2,18 +2,22 @@
 
 Two predictions stand beside each measurement. One knows only alpha, the chance that a single
 draft stays, and assumes that all positions are alike (Leviathan et al., Equation 1). The other
-knows the measured tau. What is left between them is how unlike the positions are, and luck; what
-is left between the second and the clock is Python, the sampler and the clock's noise.
+knows the measured tau. They differ through sampling noise and because acceptance varies by
+position; the second and the clock differ by Python, the sampler and the clock's noise.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from chain_specdec import acceptance_rate, draft, expected_speedup, expected_tokens, speculate_chain
+from nanogpt.account import why_not_faster
 from nanogpt.clock import cost_curve, interpolate, median_ms
 from nanogpt.contest import speedup, summarize
 from nanogpt.decoding import plain_decode
+from nanogpt.pictures import plots
+from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
 
 PLAIN = "plain"
@@ -27,15 +31,17 @@ def method_name(drafter, k):
 def make_decoders(target, drafters, ks, sampler):
     """{name: start(prompt, seed)} for plain decoding and every drafter with every K.
 
-    drafters: {name: drafter}; see nanogpt.timing.compare.
+    drafters: {name: drafter}; see nanogpt.contest.compare.
     """
-    def chain(drafter, k):
-        return lambda prompt, seed: speculate_chain(
-            target, drafter, prompt, k, sampler, Dice(seed))
+    def plain(prompt, seed):
+        return plain_decode(target, prompt, sampler, Dice(seed))
 
-    decoders = {PLAIN: lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed))}
+    def chain(drafter, k, prompt, seed):
+        return speculate_chain(target, drafter, prompt, k, sampler, Dice(seed))
+
+    decoders = {PLAIN: plain}
     for name, drafter in drafters.items():
-        decoders |= {method_name(name, k): chain(drafter, k) for k in ks}
+        decoders |= {method_name(name, k): partial(chain, drafter, k) for k in ks}
     return decoders
 
 
@@ -45,8 +51,7 @@ def measured_alpha(generations):
     It uses sum min(target, draft) instead of the coins that fell: the same mean, less noise.
     """
     rates = []
-    for step in (step for g in generations for step in g.steps):
-        seen = step.detail
+    for seen in (step.detail for g in generations for step in g.steps):
         tested = min(seen.accepted + 1, len(seen.drafted))  # behind a rejection nothing is tested
         if tested:
             rates.append(acceptance_rate(seen.target_probs[:tested],
@@ -130,3 +135,26 @@ def sweep_rows(lines):
          f"{x.from_tau:.2f}x", f"{x.measured:.2f}x"]
         for name, x in lines.items()
     ]
+
+
+def print_sweep(lines, results):
+    """Print what was predicted beside what was measured, and what slows the fastest method."""
+    print("\npredicted and measured (draft: K tokens; verify: K + 1 rows)")
+    print_table(*sweep_rows(lines))
+    best = max(lines, key=lambda name: lines[name].measured)
+    print("\n" + why_not_faster(best, results, PLAIN))
+
+
+def save_figures(lines, results, out):
+    """tau and speed-up over K; predicted against measured; acceptance by draft position."""
+    curves, shares = {}, {}
+    for drafter in dict.fromkeys(line.drafter for line in lines.values()):
+        own = [line for line in lines.values() if line.drafter == drafter]
+        curves[drafter] = ([x.k for x in own], [x.tau for x in own], [x.measured for x in own])
+        k = own[-1].k
+        shares[drafter] = acceptance_by_position(results[method_name(drafter, k)], k)
+    plots.save(plots.draw_sweep(curves, "drafted tokens K", log2=True)[0], out / "sweep.png")
+    points = {name: (line.from_tau, line.measured) for name, line in lines.items()}
+    plots.save(plots.draw_predicted(points), out / "predicted.png")
+    plots.save(plots.draw_positions(shares), out / "positions.png")
+    print(f"\nfigures: {out}")

@@ -4,13 +4,19 @@ A verification of N rows costs the same whether the rows stand in a line or bran
 the number of draft tokens, is held equal, and only the shape differs.
 """
 
+import statistics
+from functools import partial
+
+from nanogpt.account import distinct_share, print_bottlenecks, print_differences
 from nanogpt.clock import interpolate
 from nanogpt.contest import predicted_speedup, speedup, summarize
 from nanogpt.decoding import plain_decode
+from nanogpt.pictures import plots
 from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
 from tree_attention import TreeDrafter, multi_round, speculate, walk
 
+PLAIN = "plain"
 # budget -> shapes; (2, 2, 1, 1) has 2 + 4 + 4 + 4 = 14 draft tokens. The chain stands first.
 SHAPES = {
     4: [(1,) * 4, (2, 1), (4,)],
@@ -37,24 +43,30 @@ def shape_name(branching):
 
 
 def make_decoders(target, draft_model, sampler, accept=walk, shapes=None):
-    """Plain decoding and one decoder a shape, for nanogpt.timing.compare.
+    """Plain decoding and one decoder a shape, for nanogpt.contest.compare.
 
     draft_model: TreeBigram or TreeGPT; accept: walk (on the top tokens) or multi_round (on drawn
     ones); shapes: a list, default all of SHAPES. -> {name: start(prompt, seed)}
     """
-    def tree_decoder(branching):
-        def start(prompt, seed):
-            dice = Dice(seed)
-            drawn = dice if accept is multi_round else None
-            drafter = TreeDrafter(draft_model, branching, sampler, drawn)
-            return speculate(target, drafter, prompt, sampler, dice, accept)
+    def plain(prompt, seed):
+        return plain_decode(target, prompt, sampler, Dice(seed))
 
-        return start
+    def tree(branching, prompt, seed):
+        dice = Dice(seed)
+        drawn = dice if accept is multi_round else None
+        drafter = TreeDrafter(draft_model, branching, sampler, drawn)
+        return speculate(target, drafter, prompt, sampler, dice, accept)
 
     if shapes is None:
         shapes = [shape for of_budget in SHAPES.values() for shape in of_budget]
-    decoders = {"plain": lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed))}
-    return decoders | {shape_name(shape): tree_decoder(shape) for shape in shapes}
+    return {PLAIN: plain} | {shape_name(shape): partial(tree, shape) for shape in shapes}
+
+
+def contests(drafters, temperature):
+    """Every pair of a drafter's name and a rule that is worth a table at this temperature."""
+    # At temperature 0 only one child can be drawn: the sampled tree is a chain.
+    rules = [walk] if temperature == 0 else [walk, multi_round]
+    return [(drafter, rule) for rule in rules for drafter in drafters]
 
 
 def chain_and_best_tree(results, curve):
@@ -62,7 +74,7 @@ def chain_and_best_tree(results, curve):
 
     results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
     -> {budget: {"chain" or "tree": dict}}, the tree being the fastest of its budget, with name,
-    tau, speedup, draft_ms (a step), and predicted (timing.predicted_speedup). tau is pooled over
+    tau, speedup, draft_ms (a step), and predicted (contest.predicted_speedup). tau is pooled over
     the prompts, the speed-up is their median, so the two may differ by more than overhead if the
     prompts are few.
     """
@@ -75,7 +87,7 @@ def chain_and_best_tree(results, curve):
             tau, draft_ms = line["tau"], line["verb_ms"]["draft"]
             lines.append({
                 "name": name, "tau": tau, "draft_ms": draft_ms,
-                "speedup": speedup(runs, results["plain"]),
+                "speedup": speedup(runs, results[PLAIN]),
                 "predicted": predicted_speedup(tau, curve, budget + 1, draft_ms),
             })
         if lines:
@@ -99,3 +111,52 @@ def print_verdict(table, curve):
                 f"{line['speedup']:.2f}x" + (" <" if line["speedup"] == fastest else "  "),
             ])
     print_table(["shape", "c(N)/c(1)", "draft ms", "tau", "predicted", "speed-up  "], rows)
+
+
+def print_heading(temperature, drafter, rule):
+    """Print what the next tables are about."""
+    children = "drawn children" if rule is multi_round else "the top tokens"
+    print(f"\nT = {temperature:g}, {drafter} drafter, {rule.__name__} on {children}\n")
+
+
+def print_chain_against_trees(results, curve):
+    """Print who wins at each budget, and what stands in the way of every shape.
+
+    results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
+    """
+    print()
+    print_verdict(chain_and_best_tree(results, curve), curve)
+    print()
+    print_bottlenecks(results, PLAIN, curve)
+
+
+def print_greedy_texts(results, prompts, target):
+    """Print where greedy texts leave plain decoding's, and how far those repeat themselves."""
+    print_differences(results, PLAIN, prompts, target)
+    distinct = statistics.mean(distinct_share(g.tokens) for g in results[PLAIN])
+    print(f"share of distinct 6-grams in the plain texts: {distinct:.2f} (repetition flatters tau)")
+
+
+def print_conclusion(curve):
+    """Print what the tables say together. curve: {rows: ms}, the measured c(N)."""
+    rows = max(curve)
+    print(f"\nAt equal budget both shapes verify equally many rows. A tree asks its drafter once "
+          "a level, a chain once a token, so the tree drafts for less; it wins wherever its second "
+          "guesses also keep tau up. A chain wins where the first guess is kept so often that "
+          f"depth is worth more than width. And {rows} rows cost {curve[rows] / curve[1]:.2f} "
+          "plain steps here: once tau grows more slowly than that curve, any shape loses.")
+
+
+def save_figure(all_results, curve, path):
+    """tau and speed-up of the walk over the budget, a line for every drafter's chain and best tree.
+
+    all_results: {(drafter, rule): results}; curve: {rows: ms}, the measured c(N).
+    """
+    lines = {}
+    for drafter in (drafter for drafter, rule in all_results if rule is walk):
+        table = chain_and_best_tree(all_results[drafter, walk], curve)
+        for kind, name in (("chain", "chain"), ("tree", "best tree")):
+            best = [pair[kind] for pair in table.values()]
+            lines[f"{drafter}, {name}"] = (list(table), [line["tau"] for line in best],
+                                           [line["speedup"] for line in best])
+    plots.save(plots.draw_sweep(lines, "draft tokens", log2=True)[0], path)
