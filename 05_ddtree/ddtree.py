@@ -22,7 +22,7 @@ from dataclasses import replace
 import torch
 
 from nanogpt.model import KVCache
-from tree_attention import Tree
+from tree_attention import Tree, speculate  # chapter 02
 
 # ---------------------------------------------------------------- the tree
 
@@ -212,3 +212,12 @@ class BlockTopTreeDrafter(BlockDraft):
             parents += [node for node in level for _ in best]
             level = range(first, len(tokens))
         return Tree(tokens, parents)
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def decode_ddtree(target, network, budget, prompt, sampler, dice):
+    """DDTree decoding: chapter 02's loop around this chapter's drafter. Yields Steps."""
+    drafter = DDTreeDrafter(network, budget, draft_temperature(sampler.temperature))
+    return speculate(target, drafter, prompt, sampler, dice)

@@ -8,16 +8,17 @@ later positions worthless. They take gamma = 4 for blocks of 8 and 7 for 16; blo
 that get less far, need a smaller one.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 from tqdm import tqdm
 
-from block_diffusion import BlockDrafter
+from block_diffusion import BlockConfig, BlockDrafter
+from nanogpt import train
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding, pack, precision_of
 from nanogpt.sampling import Sampler
-from nanogpt.sizes import Recipe
+from nanogpt.sizes import SIZES, Recipe
 from nanogpt.train import fit, step_generator
 
 RECIPE = Recipe(steps=550, batch_size=2, lr=3e-3, muon_lr=0.02)
@@ -138,3 +139,22 @@ def drafter_for_decoding(drafter, target):
     if precision_of(target) == "bfloat16":
         pack(twin)
     return twin
+
+
+def longest_block(size):
+    """The longest block that training a drafter for a target of this size leaves room for."""
+    return SIZES[size].block_size - PROMPT - 1  # behind a prompt and the root
+
+
+def get_target_and_drafter(args, dataset, device, length=5, own_texts=False, steps=None):
+    """A target and its drafter, trained or loaded -> decoding copies of both.
+
+    args: the flags of cli.parser and cli.target_flags; length: L; steps: of the target's
+    training, default its size's own.
+    """
+    recipe = replace(SIZES[args.size].recipe, steps=steps) if steps else None
+    trained = train.get_gpt(args.size, dataset, device, args.retrain, recipe)
+    drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, length), device,
+                          args.retrain, own_texts)
+    target = for_decoding(trained, args.precision)
+    return target, drafter_for_decoding(drafter, target)

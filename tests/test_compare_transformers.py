@@ -2,11 +2,11 @@
 
 import sys
 
-import compare_transformers
 import pytest
 import torch
 
 from block_diffusion import BlockDrafter
+from experiments import compare_transformers
 from nanogpt.cli import run
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.model import GPT, GPTConfig

@@ -5,15 +5,9 @@ import time
 import pytest
 import torch
 
-from experiments.drafter_cost import build_ms, pass_ms
 from nanogpt.clock import interpolate, median_ms
 from nanogpt.contest import compare, summarize, take_turns
 from nanogpt.decoding import Generation, Step, collect, collecting
-from nanogpt.sampling import Sampler
-from ngram import NGramDraft
-from test_chain_specdec import random_gpt
-from test_cli import load_script
-from test_ddtree import random_drafter
 
 
 def decoder(name, per_step, log, seconds=0.0):
@@ -53,19 +47,6 @@ def test_nobody_pays_for_the_turns_of_others():
     assert slow.seconds > 8 * 0.02 > 5 * fast.seconds
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_the_rivals_of_chapter_05_share_no_drafter(temperature):
-    """A drafter that two methods share would lose its place whenever the turn changes."""
-    script, target = load_script("05"), random_gpt(1)
-    ngram = NGramDraft(torch.arange(300) * 7 % 11, 11)
-    models = script.Models(target, random_drafter(target, 1), random_gpt(2), ngram)
-    methods = script.decoders(models, Sampler(temperature), [3])
-    whole, turns = (compare(methods, [[1, 8, 4, 0, 7]], 24, turn) for turn in (None, 2))
-    for name in methods:
-        steps = [[(s.tokens, s.drafted) for s in run[name][0].steps] for run in (whole, turns)]
-        assert steps[0] == steps[1], name
-
-
 def test_by_default_a_whole_text_is_a_turn():
     log = []
     compare({name: decoder(name, 1, log) for name in "ab"}, [[1], [1]], 9)
@@ -90,16 +71,3 @@ def test_verbs_are_pooled_over_all_steps():
                         [Step([0], seconds={"draft": lap, "verify": 1}) for lap in laps], 9.0)
              for laps in ((1, 2, 3), (6,))]
     assert summarize(texts)["verb_ms"] == {"draft": 3000, "verify": 1000, "accept": 0, "commit": 0}
-
-
-@pytest.mark.parametrize("prompt", [[1], [1, 8, 4, 0, 7]])
-def test_what_drafting_costs(prompt):
-    network = random_drafter(random_gpt(1), 1)
-    assert pass_ms(network, prompt) > 0
-    costs = build_ms(network, prompt, (1, 4, 200))
-    assert list(costs) == [1, 4, 200] and 0 < costs[1] < costs[200]
-
-
-def test_the_ideal_takes_the_mean_of_the_prices_before_and_after():
-    before, after = ({1: 2.0, 8: 3.0}, 1.0), ({1: 4.0, 8: 3.5}, 1.5)
-    assert load_script("05").halfway(before, after) == ({1: 3.0, 8: 3.25}, 1.25)

@@ -17,10 +17,10 @@ from ddtree import (
     surrogate,
 )
 from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from experiments.ngram import NGramDraft
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
-from ngram import NGramDraft
 from test_chain_specdec import random_gpt
 from train_drafter import block_mask, drafter_loss
 from tree_attention import TreeDrafter, speculate
