@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nanogpt import bpe, checkpoint, data, precision, train
+from nanogpt import bpe, checkpoint, data, packing, train
 from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
 from nanogpt.data import (
     CharTokenizer,
@@ -194,11 +194,11 @@ def test_stop_string_and_length_cut_inside_a_block():
 def test_auto_packs_wide_models_alone(monkeypatch):
     if not can_pack():
         pytest.skip("no packed bfloat16 on this machine")
-    monkeypatch.setattr(precision, "bf16_is_faster", lambda device: True)
+    monkeypatch.setattr(packing, "bf16_is_faster", lambda device: True)
     found = [precision_of(for_decoding(GPT(GPTConfig(11, 8, 1, 2, width))))
              for width in (64, 128, 192, 384)]
     assert found == ["float32", "float32", "bfloat16", "bfloat16"]
-    monkeypatch.setattr(precision, "bf16_is_faster", lambda device: False)
+    monkeypatch.setattr(packing, "bf16_is_faster", lambda device: False)
     assert precision_of(for_decoding(GPT(GPTConfig(11, 8, 1, 2, 384)))) == "float32"
 
 

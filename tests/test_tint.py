@@ -2,10 +2,10 @@
 
 import matplotlib
 import pytest
-import tinted_text
 import torch
 
 from block_diffusion import BlockConfig
+from experiments import tinted_text
 from nanogpt.decoding import Generation, Step
 from nanogpt.pictures import tint
 from nanogpt.sampling import Sampler

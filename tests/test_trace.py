@@ -9,6 +9,7 @@ import torch
 
 from chain_specdec import acceptance_probability, speculate_chain
 from exact import ToyDraft, ToyModel, ToyTarget
+from experiments.coin_frames import tell_coins
 from layer_verification import LayerVerification
 from nanogpt.decoding import collect
 from nanogpt.pictures import step_page
@@ -266,10 +267,9 @@ def test_what_a_step_brought(traces, chapter):
 def test_multi_round_is_told_as_it_went():
     """Against the decoder's own coins, on every step of a run, not only on the chosen one."""
     steps, _ = recorded("multi-round", count=40)
-    from chain_specdec import residual
     for step in steps:
         story = Story(step, lambda tokens: "abcd"[tokens[0]])
-        story.coins(story.draft(sampled=True), residual)
+        tell_coins(story, story.draft(sampled=True))
         assert story.state["accepted"] == step.path
         for frame in story.frames:
             if frame["line"] and frame["line"]["segments"][0]["text"] == "keep":
