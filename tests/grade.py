@@ -45,9 +45,10 @@ def with_time_limit(call, seconds=None):
     return results[0]
 
 
-def results(number, path=None):
+def results(number, path=None, only=None):
     """-> a list of (blank, status, message) for a chapter's exercise.py, or the one at `path`.
 
+    only: the name of one blank, to grade no other.
     Raises ValueError if there is no such file, or it does not run.
     """
     folder, blanks = chapters()[number]
@@ -60,7 +61,7 @@ def results(number, path=None):
     except (Exception, SystemExit) as error:
         raise ValueError(f"{path} does not run: {type(error).__name__}: {error}") from None
     graded = []
-    for blank in blanks:
+    for blank in (b for b in blanks if only in (None, b.name)):
         answer = answers.get(blank.name)
         try:
             verdict = with_time_limit(lambda b=blank, a=answer: grade_answer(b, a, path))
@@ -70,10 +71,10 @@ def results(number, path=None):
     return graded
 
 
-def grade(number):
-    """Print a chapter's verdicts -> True if everything is done."""
+def grade(number, only=None):
+    """Print a chapter's verdicts, or that of one blank -> True if everything is done."""
     try:
-        graded = results(number)
+        graded = results(number, only=only)
     except ValueError as error:
         print(f"{number}  {error}")
         return False
@@ -135,6 +136,7 @@ def print_class(folder, numbers):
 def main(argv=None):
     parser = Parser(__doc__.splitlines()[0])
     parser.add_argument("chapter", nargs="?", help="01, 02, ...; default: the progress of all")
+    parser.add_argument("--blank", metavar="NAME", help="grade this blank alone")
     parser.add_argument("--hint", metavar="NAME", help="print the hint for a blank")
     parser.add_argument("--class-folder", type=Path, metavar="FOLDER",
                         help="grade a class: FOLDER/NAME/01_chain_specdec/exercise.py, ...")
@@ -144,6 +146,10 @@ def main(argv=None):
     if chapter is not None and chapter not in known:
         raise ValueError(f"chapter is '{args.chapter}'; it must be one of {', '.join(known)}")
     chosen = [chapter] if chapter else list(known)
+    names = {b.name for number in chosen for b in known[number][1]}
+    if args.blank is not None and (args.blank not in names or not chapter):
+        raise ValueError(f"blank is '{args.blank}'; name a chapter and one of its blanks: "
+                         f"{', '.join(sorted(names))}")
     if args.hint is not None:
         hints = {b.name: b.hint for number in chosen for b in known[number][1]}
         if args.hint not in hints:
@@ -152,7 +158,7 @@ def main(argv=None):
     elif args.class_folder is not None:
         print_class(args.class_folder, chosen)
     elif chapter:
-        raise SystemExit(0 if grade(chapter) else 1)
+        raise SystemExit(0 if grade(chapter, args.blank) else 1)
     else:
         print_progress(chosen)
 

@@ -1,0 +1,82 @@
+"""What a chapter's notebook needs before its first line: `%run ../nanogpt/pictures/lesson.py`.
+
+It puts the repository on the path, so that a plain clone works without an installation, and leaves
+the names of the stage in the notebook: torch, plt, Sampler, Dice, plain_decode, ... . The chapter's
+own functions are imported where the lesson comes to them.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # a plain clone runs, too
+
+import inspect
+import subprocess
+from functools import cache
+
+import matplotlib.pyplot as plt
+import torch
+from IPython.display import HTML, Image, Markdown, display
+
+from nanogpt.account import print_results, why_not_faster
+from nanogpt.clock import cost_curve, interpolate, median_ms
+from nanogpt.contest import compare, speedup, summarize
+from nanogpt.data import held_out_prompts, load_dataset
+from nanogpt.decoding import collect, plain_decode, tokens_on
+from nanogpt.device import device_name, pick_device, synchronize
+from nanogpt.exact.enumeration import (
+    loop_law,
+    outcomes,
+    output_law,
+    target_law,
+    total_variation,
+)
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.pictures import plots
+from nanogpt.printing import print_table
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.train import get_gpt
+
+__all__ = [
+    "HTML", "ROOT", "Dice", "Image", "Markdown", "Sampler", "ToyDraft", "ToyModel", "ToyTarget",
+    "collect", "compare", "cost_curve", "device_name", "display", "for_decoding", "get_gpt",
+    "grade", "held_out_prompts", "interpolate", "load_dataset", "load_gpt", "loop_law", "median_ms",
+    "outcomes", "output_law", "pick_device", "plain_decode", "plots", "plt", "precision_of",
+    "print_results", "print_table", "setting", "show", "speedup", "summarize", "synchronize",
+    "target_law", "tokens_on", "torch", "total_variation", "why_not_faster",
+]
+
+
+def show(*things, folded=False):
+    """Display functions or classes as they stand in their module.
+
+    folded: behind a line to click on, where the code answers a question that was just asked.
+    """
+    for thing in things:
+        thing = inspect.unwrap(thing)
+        code = f"```python\n{inspect.getsource(thing)}```"
+        if folded:
+            code = (f"<details><summary><b>{thing.__name__}</b>, as it stands in the module"
+                    f"</summary>\n\n{code}\n\n</details>")
+        display(Markdown(code))
+
+
+def grade(name):
+    """Grade one blank of this chapter's exercise.py; prints what the terminal would."""
+    command = [sys.executable, str(ROOT / "tests" / "grade.py"), Path.cwd().name[:2],
+               "--blank", name]
+    print(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
+
+
+@cache
+def setting():
+    """-> the data set and the device of the lesson."""
+    return load_dataset(), pick_device()
+
+
+def load_gpt(size):
+    """A trained GPT of a named size as its decoding copy; trained first if it never was."""
+    dataset, device = setting()
+    return for_decoding(get_gpt(size, dataset, device))
