@@ -1,39 +1,38 @@
 """The block-diffusion drafter: one pass, L marginals.
 
-Input: a block [b, m, ..., m] of the bonus token's embedding and L mask vectors. Context: hidden
+Input: a block [b, m, ..., m], the bonus token's embedding and L mask vectors. Context: hidden
 states of several target layers, fused by one linear layer and injected as keys and values into
-every drafter layer. Inside the block attention is bidirectional. The target's own embedding and
-output matrix are shared and frozen. Output: logits (L, V), one distribution per future position.
+every drafter layer. The target's embedding and output matrix are shared and frozen. Output: logits
+(L, V), one distribution per future position.
 
     target features (T, F*C) --fuse--> context (T, C) --k, v--.
                                                               v
     [b, m, m, ..., m]  --embed--> block (L + 1, C) --> attention over (context, block) --> MLP
                                                               `--> target's lm_head --> (L, V)
 
-The bonus token b has been chosen but not read by the target, so features exist only strictly
-before it. A mask vector of the drafter's own stands for "not known yet": with 62 characters there
-is no token to spare for it.
+BlockDrafter is the network; BlockDraft runs it beside the target and remembers the context.
 
 Source: Chen, Liang, Liu, "DFlash: Block Diffusion for Flash Speculative Decoding" (2026).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanogpt.model import norm, rotate
+from nanogpt.model import KVCache, norm, rotate
+
+# ---------------------------------------------------------------- the network
 
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """length: L, the masked positions of a block. feature_layers: which hidden states of the
-    target are fused (an index into the list that GPT.forward returns)."""
+    """The shape of a drafter; with the target's it determines the weights."""
 
-    length: int = 5
+    length: int = 5  # L, the masked positions of a block
     n_layer: int = 1
-    feature_layers: tuple = (2, 4, 6)
+    feature_layers: tuple = (2, 4, 6)  # of the target: indices into `hidden`, see GPT.forward
     mlp: int = 1  # width of the MLP, in multiples of C
 
     @classmethod
@@ -60,17 +59,20 @@ class BlockLayer(nn.Module):
     def forward(self, x, context, cos, sin, visible, cache, layer):
         """x (B, R, C): block rows; context (B, T, C): the rows before them, already normalised.
 
-        Keys and values come from both, through the same matrices in one product; queries from the
-        block alone. visible (B, 1, R, T + R) bool or None (all): which keys a row may see.
+        visible (B, 1, R, T + R) bool: which rows a block row may see; None: all.
         """
         B, T, C = context.shape
+        # Context and block share the matrices, so one product serves both. (While decoding, T is
+        # only the handful of tokens that the last round committed.)
         rows = torch.cat([context, norm(x)], 1)  # (B, T + R, C)
         qkv = self.qkv(rows).view(B, -1, 3, self.n_head, C // self.n_head)
         qkv = rotate(qkv, cos, sin).permute(2, 0, 3, 1, 4)  # (3, B, nh, T + R, hd)
         q, k, v = qkv
+        q = q[:, :, T:]  # the block asks; a context row has nothing left to predict
         if cache is not None:
             k, v = cache.write(layer, qkv[1:])  # (B, nh, past + T + R, hd)
-        q = q[:, :, T:]  # the block asks, context and block answer
+        # No causal mask: a masked slot may look at the slots to its right as well. There is no
+        # token to peek at, for every slot but the root's holds the same mask vector.
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)  # (B, nh, R, hd)
         x = x + self.out(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.relu(self.up(norm(x))).square())
@@ -91,11 +93,13 @@ class BlockDrafter(nn.Module):
         self.config = config
         self.borrowed = [target]  # in a list, so that it is no submodule and gets no gradient
         self.fuse = nn.Linear(len(config.feature_layers) * n_embd, n_embd, bias=False)
+        # "Not known yet", a vector of the drafter's own: 62 characters leave no token to spare.
+        # Its entries start as large as those of the embeddings that it stands among.
         self.mask = nn.Parameter(torch.randn(n_embd) * target.embed.weight.std().item())
         self.blocks = nn.ModuleList(
             BlockLayer(n_embd, n_head, config.mlp) for _ in range(config.n_layer)
         )
-        for block in self.blocks:
+        for block in self.blocks:  # each layer starts as the identity, as the target's do
             nn.init.zeros_(block.out.weight)
             nn.init.zeros_(block.down.weight)
 
@@ -111,10 +115,8 @@ class BlockDrafter(nn.Module):
         """Blocks [root, mask x L] behind their context -> logits of the masked positions.
 
         features (B, T, F*C): of the context rows that the cache does not hold yet (without a
-        cache: of all). A context row depends on nothing but itself, so its keys and values are
-        written once and never computed again; the caller commits them.
-        roots (B, A): the bonus tokens of A blocks; positions: RoPE positions of the T context
-        rows, then of the A(L+1) block rows: a slice, (rows,) or (B, rows).
+        cache: of all). roots (B, A): the bonus tokens of A blocks. positions: RoPE positions of
+        the T context rows, then of the A(L+1) block rows: a slice, (rows,) or (B, rows).
         visible (B, 1, A(L+1), T + A(L+1)) bool: which rows a block row may see; None: all.
         -> (B, A, L, V); [:, a, k - 1] is q_k of block a, for the token k places after its root.
         """
@@ -124,8 +126,68 @@ class BlockDrafter(nn.Module):
         masks = self.mask.expand(B, A, R - 1, -1)
         x = torch.cat([self.target.embed(roots)[:, :, None], masks], 2)  # (B, A, R, C)
         x = x.view(B, A * R, -1)
+        # The same context vector for every layer, and no layer changes it. So its keys and values
+        # depend on its own token alone: once in the cache they are final, as the target's are.
         context = norm(self.fuse(norm(features)))  # (B, T, C)
         for layer, block in enumerate(self.blocks):
             x = block(x, context, cos, sin, visible, cache, layer)
-        x = x.view(B, A, R, -1)[:, :, 1:]  # the root's own slot predicts nothing
+        # The root is known already: its slot only tells the others what to continue.
+        x = x.view(B, A, R, -1)[:, :, 1:]  # (B, A, L, C)
         return self.target.lm_head(norm(x))
+
+
+# ---------------------------------------------------------------- beside the target
+
+
+class BlockDraft:
+    """Runs the network beside the target: its context cache and its marginals.
+
+    temperature: > 0, divides the logits before they become marginals.
+    Raises ValueError for another temperature.
+    """
+
+    def __init__(self, network, temperature=1.0):
+        if not temperature > 0:
+            raise ValueError(f"the drafter's temperature is {temperature}; it must be above 0")
+        self.network, self.temperature = network, temperature
+        target = network.target
+        # Heads and width are the target's, so the target's kind of cache serves, with fewer
+        # layers. Behind a full window there is room for one block.
+        shape = replace(target.config, n_layer=network.config.n_layer)
+        rows = target.block_size + network.config.length + 1
+        self.cache = KVCache(shape, 1, rows, target.device, network.mask.dtype)
+        self.reset()
+
+    def reset(self):
+        self.cache.length = 0
+        width = len(self.network.config.feature_layers) * self.network.target.config.n_embd
+        self.unread = self.cache.kv.new_zeros(1, 0, width)  # features that no pass has read yet
+
+    @torch.inference_mode()
+    def observe(self, tokens, hidden, rows):
+        """Take over the target's features of newly committed tokens: hidden[layer][:, rows]."""
+        # The tokens themselves are not looked at: the target has read them, and what it made of
+        # them stands in its hidden states. Rows of rejected nodes are left behind.
+        index = torch.tensor(rows, device=self.cache.kv.device)
+        new = self.network.features(hidden).index_select(1, index)  # (1, n, F*C)
+        self.unread = torch.cat([self.unread, new], 1)
+
+    @torch.inference_mode()
+    def marginals(self, root, room):
+        """One drafter pass over the unread features and the block.
+
+        -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L.
+        """
+        length = min(self.network.config.length, room)
+        if length < 1:
+            return torch.zeros(0, self.network.target.config.vocab_size)
+        start, T = self.cache.length, self.unread.shape[1]
+        roots = torch.tensor([[root]], device=self.unread.device)
+        # The block follows its context: the root, not read by the target yet, is at start + T.
+        positions = slice(start, start + T + length + 1)
+        logits = self.network(self.unread, roots, positions, self.cache)  # (1, 1, L, V)
+        # Keep the context's T rows. The block's rows lie behind them and are overwritten by the
+        # next pass: they held guesses, and the target's features of what was accepted replace them.
+        self.cache.commit(list(range(T)))
+        self.unread = self.unread[:, T:]
+        return torch.log_softmax(logits[0, 0].float() / self.temperature, -1).cpu()

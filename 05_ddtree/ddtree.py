@@ -17,11 +17,10 @@ ranks, sigma(rho) its log-probability, alpha_T the acceptance length, tau the to
 """
 
 import heapq
-from dataclasses import replace
 
 import torch
 
-from nanogpt.model import KVCache
+from block_diffusion import BlockDraft
 from tree_attention import Tree, speculate  # chapter 02
 
 # ---------------------------------------------------------------- the tree
@@ -38,59 +37,63 @@ def best_first_tree(root, log_probs, budget):
     starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
     push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
     = 1.54 tokens of a draw from q_1 x q_2 lie in it.
-
-    subtle: two pushes per pop are enough. A prefix enters the heap when its predecessor leaves
-    it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so
-    nothing that waits unseen can beat the top of the heap.
     """
     length, vocab = log_probs.shape
+    # Line 1. No tree of B nodes needs a token beyond rank B: the better ones would come first.
     ranked, ids = log_probs.topk(min(budget, vocab), -1)  # (L, K): log q_i^(k) and v_i^(k)
-    ranked, ids = ranked.tolist(), ids.tolist()
-    tokens, parents, scores = [root], [-1], [0.0]
-    # An entry: (-sigma, depth - 1, rank - 1, parent)
+    ranked, ids = ranked.tolist(), ids.tolist()  # the heap handles single numbers, torch is slow
+    tokens, parents, scores = [root], [-1], [0.0]  # row 0; line 3: no node yet
+
+    # Line 2. An entry: (-sigma, depth - 1, rank - 1, row of the parent). heapq pops the smallest,
+    # hence the minus. The last rank and the parent's row stand for the whole tuple rho.
     heap = [(-ranked[0][0], 0, 0, 0)] if length and budget else []
-    while heap and len(tokens) <= budget:
-        minus_score, level, rank, parent = heapq.heappop(heap)
+    while heap and len(tokens) <= budget:  # line 4; the root does not count
+        minus_score, level, rank, parent = heapq.heappop(heap)  # line 5
         row = len(tokens)
-        tokens.append(ids[level][rank])
+        tokens.append(ids[level][rank])  # line 6
         parents.append(parent)
         scores.append(-minus_score)
-        if rank + 1 < len(ranked[level]):
-            score = sibling_score(scores[parent], ranked[level], rank)
+        # subtle: these two pushes are enough. A prefix enters the heap when its predecessor leaves
+        # it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so
+        # nothing that waits unseen can beat the top of the heap.
+        if rank + 1 < len(ranked[level]):  # line 7
+            score = sibling_score(scores[parent], ranked[level], rank)  # line 8
             heapq.heappush(heap, (-score, level, rank + 1, parent))
-        if level + 1 < length:
-            score = child_score(scores[row], ranked[level + 1])
+        if level + 1 < length:  # line 10
+            score = child_score(scores[row], ranked[level + 1])  # line 11
             heapq.heappush(heap, (-score, level + 1, 0, row))
-    return Tree(tokens, parents)
+    return Tree(tokens, parents)  # line 14
 
 
 def sibling_score(parent_score, ranked, rank):
-    """sigma of the next sibling: the parent's score plus the next rank's log-probability.
-
-    ranked: log q_d in falling order. The paper subtracts the old term and adds the new one; from
-    the parent the sum is the same, without rounding errors that pile up, and -inf stays -inf.
-    """
+    """sigma of the next sibling. ranked: log q_d in falling order, a list; rank: from 0."""
+    # Line 8 subtracts the old term from the node's sigma and adds the new one. From the parent's
+    # sigma the sum is the same, without rounding errors that pile up, and -inf stays -inf.
     return parent_score + ranked[rank + 1]
 
 
 def child_score(score, ranked_below):
-    """sigma of the first child: the best token of the next position is appended."""
-    return score + ranked_below[0]
+    """sigma of the first child. ranked_below: log q_(d+1) in falling order, a list."""
+    return score + ranked_below[0]  # its last rank is 1
 
 
 def node_masses(tree, log_probs):
     """q(u) of every node but the root, (N - 1,). log_probs (L, V). Equation 7."""
     depths = tree.depths[1:]
+    # A depth has one marginal for all its nodes, whatever stands above them.
     own = log_probs[depths - 1, tree.tokens[1:]].double()  # (N - 1,)
-    return torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()  # no product: 0 * -inf is nan
+    # The tree mask says who is above whom: sum each node's path. A product with the mask would
+    # make nan of 0 * -inf.
+    return torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()
 
 
 def surrogate(tree, log_probs):
     """E[alpha_T] under Q = q_1 x ... x q_L: the sum of the node masses. Proposition 1.
 
-    A node at depth d is one way to accept at least d tokens, and the ways exclude each other.
     log_probs (L, V): log q_i.
     """
+    # The acceptance length is the number of depths that are reached. A node at depth d is one way
+    # to reach d, with probability q(u), and the ways exclude each other.
     return float(node_masses(tree, log_probs).sum())
 
 
@@ -100,63 +103,13 @@ def surrogate(tree, log_probs):
 def draft_temperature(temperature):
     """The drafter's temperature beside a target that decodes at `temperature`: halfway to 1.
 
-    0 -> 0.5, 0.6 -> 0.8, 1 -> 1; above 1 it is hotter, too.
-
-    The network has learned the target's distributions at temperature 1, and there its marginals
-    are right as they are. A colder target is surer of its next token, so a tree for it should be
-    narrower and deeper; what the drafter does not know of the target does not cool with it, hence
-    only halfway. Measured, not derived: see the README. The walk is lossless with any.
+    0 -> 0.5, 0.6 -> 0.8, 1 -> 1; above 1 it is hotter, too. Measured, not derived: see the README.
+    The walk is lossless with any.
     """
+    # The network has learned the target's distributions at temperature 1 and is right there. A
+    # colder target is surer of its next token, so its tree should be narrower and deeper. But the
+    # drafter's errors do not shrink when the target gets colder: hence only halfway.
     return (1 + temperature) / 2
-
-
-class BlockDraft:
-    """Runs the block-diffusion network beside the target: its context cache and its marginals.
-
-    The cache keeps the contract of the target's: the context's keys and values are committed once
-    and never computed again; the block's own lie behind them until the next pass.
-    temperature: > 0, divides the logits before they become marginals (draft_temperature).
-    Raises ValueError for another temperature.
-    """
-
-    def __init__(self, network, temperature=1.0):
-        if not temperature > 0:
-            raise ValueError(f"the drafter's temperature is {temperature}; it must be above 0")
-        self.network, self.temperature = network, temperature
-        target = network.target
-        shape = replace(target.config, n_layer=network.config.n_layer)
-        rows = target.block_size + network.config.length + 1
-        self.cache = KVCache(shape, 1, rows, target.device, network.mask.dtype)
-        self.reset()
-
-    def reset(self):
-        self.cache.length = 0
-        width = len(self.network.config.feature_layers) * self.network.target.config.n_embd
-        self.unread = self.cache.kv.new_zeros(1, 0, width)  # features that no pass has read yet
-
-    @torch.inference_mode()
-    def observe(self, tokens, hidden, rows):
-        """Take over the target's features of newly committed tokens: hidden[layer][:, rows]."""
-        index = torch.tensor(rows, device=self.cache.kv.device)
-        new = self.network.features(hidden).index_select(1, index)
-        self.unread = torch.cat([self.unread, new], 1)
-
-    @torch.inference_mode()
-    def marginals(self, root, room):
-        """One drafter pass over the unread features and the block.
-
-        -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L.
-        """
-        length = min(self.network.config.length, room)
-        if length < 1:
-            return torch.zeros(0, self.network.target.config.vocab_size)
-        start, T = self.cache.length, self.unread.shape[1]
-        roots = torch.tensor([[root]], device=self.unread.device)
-        positions = slice(start, start + T + length + 1)
-        logits = self.network(self.unread, roots, positions, self.cache)
-        self.cache.commit(list(range(T)))
-        self.unread = self.unread[:, T:]
-        return torch.log_softmax(logits[0, 0].float() / self.temperature, -1).cpu()
 
 
 class DDTreeDrafter(BlockDraft):
@@ -179,7 +132,7 @@ class BlockChainDrafter(BlockDraft):
     """Vanilla DFlash: one sequence per pass, verified as a chain.
 
     With a dice each position is drawn from its own marginal, through the sampler; else it is the
-    most probable token. Either way the walk judges it, so any choice is lossless.
+    most probable token.
     """
 
     def __init__(self, network, sampler=None, dice=None):
@@ -187,12 +140,13 @@ class BlockChainDrafter(BlockDraft):
         self.sampler, self.dice = sampler, dice
 
     def propose(self, root, room):
-        log_probs = self.marginals(root, room)
+        log_probs = self.marginals(root, room)  # (L, V)
+        # The walk draws the target's own tokens and only compares, so any choice is lossless.
         if self.dice is None:
             drafted = log_probs.argmax(-1).tolist()
         else:
             drafted = [self.dice.draw(probs) for probs in self.sampler(log_probs)]
-        return Tree([root, *drafted], range(-1, len(drafted)))
+        return Tree([root, *drafted], range(-1, len(drafted)))  # each row's parent is the one above
 
 
 class BlockTopTreeDrafter(BlockDraft):
@@ -203,13 +157,13 @@ class BlockTopTreeDrafter(BlockDraft):
         self.branching = branching
 
     def propose(self, root, room):
-        log_probs = self.marginals(root, room)
+        log_probs = self.marginals(root, room)  # (L, V)
         tokens, parents, level = [root], [-1], [0]
-        for width, row in zip(self.branching, log_probs, strict=False):
+        for width, row in zip(self.branching, log_probs, strict=False):  # until either ends
             best = row.topk(min(width, len(row))).indices.tolist()
             first = len(tokens)
-            tokens += best * len(level)
-            parents += [node for node in level for _ in best]
+            tokens += best * len(level)  # the same children below every node of a level, ...
+            parents += [node for node in level for _ in best]  # ... node after node
             level = range(first, len(tokens))
         return Tree(tokens, parents)
 
@@ -220,4 +174,4 @@ class BlockTopTreeDrafter(BlockDraft):
 def decode_ddtree(target, network, budget, prompt, sampler, dice):
     """DDTree decoding: chapter 02's loop around this chapter's drafter. Yields Steps."""
     drafter = DDTreeDrafter(network, budget, draft_temperature(sampler.temperature))
-    return speculate(target, drafter, prompt, sampler, dice)
+    return speculate(target, drafter, prompt, sampler, dice)  # verify, walk, commit: chapter 02

@@ -17,11 +17,7 @@ from tree_attention import Tree
 
 
 def sibling_score(parent_score, ranked, rank):
-    """sigma of the next sibling: the parent's score plus the next rank's log-probability.
-
-    ranked: log q_d in falling order. The paper subtracts the old term and adds the new one; from
-    the parent the sum is the same, without rounding errors that pile up, and -inf stays -inf.
-    """
+    """sigma of the next sibling. ranked: log q_d in falling order, a list; rank: from 0."""
     raise NotImplementedError("not yet: sibling_score")
 
 
@@ -32,7 +28,7 @@ def sibling_score(parent_score, ranked, rank):
 
 
 def child_score(score, ranked_below):
-    """sigma of the first child: the best token of the next position is appended."""
+    """sigma of the first child. ranked_below: log q_(d+1) in falling order, a list."""
     raise NotImplementedError("not yet: child_score")
 
 
@@ -54,10 +50,6 @@ def best_first_tree(root, log_probs, budget):
     starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
     push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
     = 1.54 tokens of a draw from q_1 x q_2 lie in it.
-
-    subtle: two pushes per pop are enough. A prefix enters the heap when its predecessor leaves
-    it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so
-    nothing that waits unseen can beat the top of the heap.
     """
     raise NotImplementedError("not yet: best_first_tree")
 

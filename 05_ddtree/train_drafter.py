@@ -2,10 +2,8 @@
 
 Each step takes a few sequences, runs the target over them once for its features and its own
 distributions, sets many anchors per sequence, and predicts the L tokens after every anchor in a
-single pass: a block mask lets anchor a see the context rows before a and its own block, nothing
-else. The loss of position k has weight exp(-(k - 1) / gamma), as in DFlash: an early miss makes all
-later positions worthless. They take gamma = 4 for blocks of 8 and 7 for 16; blocks of 5, and walks
-that get less far, need a smaller one.
+single pass. Labels are the target's distributions; the loss of position k has weight
+exp(-(k - 1) / gamma), as in DFlash.
 """
 
 from dataclasses import asdict, replace
@@ -21,9 +19,13 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES, Recipe
 from nanogpt.train import fit, step_generator
 
+# All anchors of a sequence share one forward of the frozen target. With more sequences of fewer
+# anchors, most of a step would go to that forward.
 RECIPE = Recipe(steps=550, batch_size=2, lr=3e-3, muon_lr=0.02)
-BLOCK_ROWS = 432  # rows of all blocks on one sequence; they share its one target forward
-GAMMA = 2.0  # positions over which a slot's weight in the loss falls to 1/e
+BLOCK_ROWS = 432  # rows of all blocks on one sequence
+# Positions over which a slot's weight in the loss falls to 1/e. DFlash takes 4 for blocks of 8 and
+# 7 for 16; blocks of 5, and walks that get less far, need a smaller one.
+GAMMA = 2.0
 GREEDY_TEXTS = 256  # texts of the target's own ...
 PROMPT = 48  # ... after prompts of so many tokens
 
@@ -31,13 +33,15 @@ PROMPT = 48  # ... after prompts of so many tokens
 def block_mask(anchors, T, rows):
     """Who may see whom: (B, 1, A*rows, T + A*rows) bool.
 
-    anchors (B, A): the position of each block's root. A row sees the context strictly before its
-    anchor, and all rows of its own block.
+    anchors (B, A): the position of each block's root; T: context rows; rows: of a block, L + 1.
     """
     B, A = anchors.shape
+    # The context strictly before the anchor: while decoding, the target has not read the root yet,
+    # so there are no features of it.
     context = torch.arange(T, device=anchors.device) < anchors[:, :, None]  # (B, A, T)
     context = context.repeat_interleave(rows, 1)  # (B, A*rows, T)
-    block = torch.arange(A, device=anchors.device).repeat_interleave(rows)
+    # All rows of its own block and none of another: that one's root may be a label of this one.
+    block = torch.arange(A, device=anchors.device).repeat_interleave(rows)  # (A*rows,)
     own = (block[:, None] == block[None, :]).expand(B, -1, -1)  # (B, A*rows, A*rows)
     return torch.cat([context, own], -1)[:, None]
 
@@ -50,7 +54,7 @@ def greedy_continuations(target, prompts, length):
     for _ in range(length):
         logits, _ = target(tokens, cache=cache)
         cache.commit(list(range(tokens.shape[1])))
-        tokens = logits[:, -1:].argmax(-1)  # (B, 1)
+        tokens = logits[:, -1:].argmax(-1)  # (B, 1): from here on, one row a forward
         pieces.append(tokens)
     return torch.cat(pieces, 1).cpu()
 
@@ -59,16 +63,16 @@ def drafter_loss(drafter, tokens, anchors, sampler):
     """Weighted cross-entropy against the target's own distributions, over all anchors.
 
     tokens (B, T); anchors (B, A), each in 1..T-L-1; sampler: the target's decoding rule.
-    At block slot k the label is what the frozen target says after reading the text up to
-    anchor + k - 1: a whole distribution instead of the one token that happened to follow.
     """
     target, length = drafter.target, drafter.config.length
     B, A = anchors.shape
+    # One forward of the target gives the features of all contexts and the labels of all slots: a
+    # whole distribution tells more than the one token that happened to follow.
     with torch.no_grad():
         logits, hidden = target(tokens)  # (B, T, V)
-        labels = sampler(logits)
+        labels = sampler(logits)  # (B, T, V)
     offsets = torch.arange(length + 1, device=tokens.device)
-    positions = anchors[:, :, None] + offsets  # (B, A, L + 1)
+    positions = anchors[:, :, None] + offsets  # (B, A, L + 1): a root stands at its anchor
     context = torch.arange(tokens.shape[1], device=tokens.device).expand(B, -1)
     guess = drafter(
         drafter.features(hidden), tokens.gather(1, anchors),
@@ -77,9 +81,12 @@ def drafter_loss(drafter, tokens, anchors, sampler):
     )  # (B, A, L, V)
     # logits[t] speaks of token t + 1, so slot k = 1..L, token anchor + k, reads row anchor + k - 1
     rows = positions[:, :, :-1].reshape(B, -1)  # (B, A*L)
-    labels = labels.gather(1, rows[:, :, None].expand(-1, -1, labels.shape[-1]))
+    labels = labels.gather(1, rows[:, :, None].expand(-1, -1, labels.shape[-1]))  # (B, A*L, V)
+    # Over many texts this is least where q_k is p averaged over what may stand in slots 1..k-1: the
+    # marginal, the best guess of a slot that cannot see them.
     loss = -(labels.view_as(guess) * torch.log_softmax(guess.float(), -1)).sum(-1)  # (B, A, L)
-    weight = torch.exp(-offsets[:-1] / GAMMA)
+    # An early miss makes all later positions worthless, so slot 1 counts most.
+    weight = torch.exp(-offsets[:-1] / GAMMA)  # (L,)
     return (loss * weight).sum() / (weight.sum() * B * A)
 
 
@@ -109,7 +116,7 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
     if retrain:
         path.unlink(missing_ok=True)
     torch.manual_seed(recipe.seed)
-    target.requires_grad_(False)
+    target.requires_grad_(False)  # its embedding and output matrix are read, and never trained
     drafter = BlockDrafter(target, block_config).to(device)
     length, T, B = block_config.length, target.block_size, recipe.batch_size
     anchors_each = max(1, BLOCK_ROWS // (length + 1))
@@ -117,10 +124,11 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
 
     def batch_loss(step):
         generator = step_generator(recipe, step)
+        # Greedy text needs greedy labels: there the drafter should follow the target's loops.
         if own_texts and step % 2:
             if not own:
                 own.append(greedy_texts(target, dataset, recipe))
-            first, sampler = PROMPT, Sampler(0.0)
+            first, sampler = PROMPT, Sampler(0.0)  # the prompt itself is not the target's
             tokens = own[0][torch.randint(len(own[0]), (B,), generator=generator)]
         else:
             first, sampler = 1, Sampler(1.0)
@@ -136,6 +144,7 @@ def drafter_for_decoding(drafter, target):
     """A copy of the drafter on the decoding copy of its target, in the target's precision."""
     twin = BlockDrafter(target, drafter.config).to(target.device).eval().requires_grad_(False)
     twin.load_state_dict(drafter.state_dict())
+    # As the target was packed: the choice was made for the pair. See nanogpt/packing.py.
     if precision_of(target) == "bfloat16":
         pack(twin)
     return twin
