@@ -1,0 +1,302 @@
+"""Any causal language model of Hugging Face transformers behind the contract of model.py.
+
+    pip install -c constraints.txt -e ".[real]"
+
+    target = TransformersModel(AutoModelForCausalLM.from_pretrained(folder))
+    cache = target.new_cache()
+    logits, hidden = target(tokens, positions, mask, cache)
+    cache.commit(rows)
+
+So a drafter, a rule and a decoding loop that know `GPT` decode Qwen3, Llama or GPT-2 unchanged.
+What the loop expects of a model and transformers does not offer is added here: a cache that keeps
+chosen rows, a mask by ancestors and distance, positions by depth, hidden states before the final
+norm, a prefill that makes one row of logits only.
+"""
+
+import inspect
+
+import torch
+from torch import nn
+
+from nanogpt.device import bf16_is_faster
+from nanogpt.packing import PRECISIONS, PackedLinear, can_pack
+
+try:  # the extra [real]; every function here says so if it is missing
+    import transformers
+except ImportError as error:
+    MISSING = error.name
+else:
+    MISSING = None
+
+NEEDS = ("this needs the package '{}', which is not installed; run: "
+         'pip install -c constraints.txt -e ".[real]"')
+FULL, SLIDING = "full_attention", "sliding_attention"  # the kinds of layers that can branch
+
+
+def need_transformers():
+    """The transformers module. Raises ValueError with the pip command if it is not there."""
+    if MISSING:
+        raise ValueError(NEEDS.format(MISSING))
+    return transformers
+
+
+# ---------------------------------------------------------------- the cache
+
+
+class BranchingCache:
+    """A DynamicCache that keeps chosen rows: the contract of model.KVCache.
+
+    length: how many rows are committed; setting it to less forgets the rest.
+    positions (length,): of the committed rows, for layers that look at distances.
+    """
+
+    def __init__(self, device):
+        # Without a config: given one, a sliding layer would throw away rows that a branch needs.
+        self.kv = transformers.DynamicCache()
+        self.length = 0
+        self.positions = torch.zeros(0, dtype=torch.long, device=device)
+
+    def cut(self):
+        """Forget the rows that were never committed; the next forward writes in their place."""
+        # Not through DynamicCache.crop, whose argument changed its meaning between versions.
+        for layer in self.kv.layers:
+            if layer.keys is not None:  # some models have layers that borrow another's keys
+                layer.keys = layer.keys[..., :self.length, :]  # (1, nh, length, hd)
+                layer.values = layer.values[..., :self.length, :]
+        self.positions = self.positions[:self.length]
+
+    @torch.inference_mode()
+    def commit(self, rows):
+        """Keep the new rows with these indices (0 = first row behind `length`), in this order."""
+        start, n = self.length, len(rows)
+        if rows != list(range(n)):  # a prefix already lies where it belongs
+            index = torch.tensor(rows, device=self.positions.device) + start
+            for layer in self.kv.layers:
+                for x in (layer.keys, layer.values):
+                    if x is not None:
+                        x[..., start:start + n, :] = x.index_select(-2, index)
+            self.positions[start:start + n] = self.positions[index]
+        self.length += n
+
+
+# ---------------------------------------------------------------- the model
+
+
+class TransformersModel:
+    """A causal language model of transformers, called like a GPT.
+
+    model: from AutoModelForCausalLM, in the precision in which it shall decode.
+    keep: indices of the hidden states to hand on (None: all). Long prompts have large ones.
+    Raises ValueError for an architecture that cannot verify a tree.
+    """
+
+    def __init__(self, model, keep=None):
+        self.model = model.eval().requires_grad_(False)
+        self.config = model.config.get_text_config()
+        self.kinds, self.window = attention_kinds(model)
+        self.one_row = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.heard = None  # {index: hidden state} while one of our forwards runs
+        blocks = layers_of(model)
+        for i, block in enumerate(blocks):
+            if i == 0 and (keep is None or 0 in keep):
+                block.register_forward_pre_hook(self.hear_input, with_kwargs=True)
+            if keep is None or i + 1 in keep:
+                # From the block itself: transformers' last hidden state is after the final norm.
+                block.register_forward_hook(lambda *call, i=i: self.hear(i + 1, call[-1]))
+
+    def hear_input(self, block, args, kwargs):
+        """The embedding: what the first block reads."""
+        self.hear(0, args if args else kwargs["hidden_states"])
+
+    def hear(self, index, x):
+        """Note a hidden state, (1, N, C) or a tuple that starts with it."""
+        if self.heard is not None:
+            self.heard[index] = x[0] if isinstance(x, tuple) else x
+
+    @property
+    def device(self):
+        return self.model.device
+
+    @property
+    def block_size(self):
+        return self.config.max_position_embeddings
+
+    @property
+    def precision(self):
+        """'bfloat16' or 'float32', ...: what the blocks multiply in."""
+        packed = any(isinstance(module, PackedLinear) for module in self.model.modules())
+        return "bfloat16" if packed else str(self.model.dtype).removeprefix("torch.")
+
+    def new_cache(self):
+        return BranchingCache(self.device)
+
+    def embed(self, tokens):
+        """tokens (1, N) -> (1, N, C), the input embeddings as they are stored."""
+        return nn.functional.embedding(tokens, self.model.get_input_embeddings().weight)
+
+    def lm_head(self, x):
+        """x (..., C) -> logits (..., V)."""
+        return self.model.get_output_embeddings()(x)
+
+    @torch.inference_mode()
+    def __call__(self, tokens, positions=None, mask=None, cache=None):
+        """One pass over N new rows; arguments and results as GPT.forward, for one text.
+
+        Returns logits (1, N, V) and hidden, a list of n_layer + 1 tensors (1, N, C), None where
+        `keep` left one out. A prefill (an empty cache, no positions, no mask) gives the logits of
+        its last row only, (1, 1, V): of 2,000 rows and 150,000 tokens they would fill 1.2 GB.
+        Raises ValueError if the N rows do not fit into the context window.
+        """
+        N, past = tokens.shape[1], cache.length if cache is not None else 0
+        given = {}
+        if cache is not None:
+            cache.cut()
+            given |= {"past_key_values": cache.kv}
+        if positions is None:
+            if past + N > self.block_size:
+                raise ValueError(
+                    f"{past + N} rows do not fit into the context window of {self.block_size}")
+            rows = torch.arange(past, past + N, device=tokens.device)
+        else:
+            rows = positions.to(tokens.device)
+        if positions is not None or mask is not None:
+            seen = cache.positions if cache is not None else rows[:0]
+            given |= {"position_ids": rows[None], "attention_mask": self.bias(rows, mask, seen)}
+        elif cache is not None and past == 0 and self.one_row:
+            given["logits_to_keep"] = 1  # a plain causal forward makes its mask by itself
+        self.heard = {}
+        try:
+            logits = self.model(tokens, use_cache=cache is not None, **given).logits
+        finally:
+            heard, self.heard = self.heard, None
+        if cache is not None:
+            cache.positions = torch.cat([cache.positions, rows])
+        return logits, [heard.get(i) for i in range(self.config.num_hidden_layers + 1)]
+
+    def bias(self, rows, mask, seen):
+        """What is added to the scores: 0 where a row may look, else the most negative number.
+
+        rows (N,): the new rows' positions; mask (N, M) bool or None: see GPT.forward; seen
+        (past,): the cached rows' positions. -> (1, 1, N, past + N), or a dict of one such tensor
+        for each kind of layer.
+        """
+        N, past = len(rows), len(seen)
+        allowed = torch.ones(N, past + N, dtype=torch.bool, device=rows.device)
+        if mask is None:
+            mask = allowed[:, past:].tril()
+        allowed[:, past + N - mask.shape[1]:] = mask.to(rows.device)
+        kinds = {FULL: allowed}
+        if self.window is not None:
+            # A mask of ours is taken as it is, so the window must stand in it. The distance is one
+            # of positions: in a tree, neighbours in depth may lie many rows apart.
+            distance = rows[:, None] - torch.cat([seen, rows])  # (N, past + N)
+            kinds[SLIDING] = allowed & (distance < self.window)
+        # Numbers, not booleans: eager attention ADDS the mask, and True would add 1.
+        zeros = torch.zeros(N, past + N, dtype=self.model.dtype, device=rows.device)
+        lowest = torch.finfo(zeros.dtype).min
+        biases = {kind: zeros.masked_fill(~kinds[kind], lowest)[None, None] for kind in self.kinds}
+        return biases if len(biases) > 1 else biases[self.kinds[0]]
+
+
+def layers_of(model):
+    """The transformer blocks of a model, in order. Raises ValueError if they are not found."""
+    n = model.config.get_text_config().num_hidden_layers
+    for module in model.get_decoder().modules():
+        if isinstance(module, nn.ModuleList) and len(module) == n:
+            return module
+    raise ValueError(f"the {n} layers of {type(model).__name__} were not found")
+
+
+def attention_kinds(model):
+    """The kinds of its layers, a list of FULL and SLIDING, and the window's width or None.
+
+    Raises ValueError for a model that cannot verify a tree: a layer with a running state mixes all
+    rows before it, branches too; flash attention takes no mask of ours.
+    """
+    name, config = type(model).__name__, model.config.get_text_config()
+    takes = inspect.signature(model.forward).parameters
+    kinds = sorted(set(getattr(config, "layer_types", None) or []))
+    width = getattr(config, "sliding_window", None)
+    if not kinds:  # models without a list have one kind of layer
+        kinds = [SLIDING if width and getattr(config, "use_sliding_window", True) else FULL]
+    strange = [kind for kind in kinds if kind not in (FULL, SLIDING)]
+    if strange or getattr(model, "_is_stateful", False):
+        kind = strange[0] if strange else "recurrent"
+        raise ValueError(f"{name} cannot verify a tree: it has layers of the kind '{kind}', whose "
+                         "state cannot branch; choose a model with attention in every layer")
+    if not {"position_ids", "past_key_values", "attention_mask"} <= set(takes):
+        raise ValueError(f"{name} cannot verify a tree: its forward takes no positions, or no mask")
+    attention = model.config._attn_implementation
+    if attention not in ("sdpa", "eager"):
+        raise ValueError(f"attention '{attention}' takes no tree mask; load {name} with "
+                         "attn_implementation='sdpa'")
+    return kinds, width if SLIDING in kinds else None
+
+
+def check_branching(target):
+    """Verify a small tree and compare each path with a forward of its own.
+
+    Raises ValueError if they differ: an architecture that treats a mask or positions in a way of
+    its own would else decode a wrong text without a word.
+    """
+    V = target.config.vocab_size
+    text, tree = [1 % V, 2 % V, 3 % V], [4 % V, 5 % V, 6 % V, 7 % V]
+    paths = [[0], [0, 1], [0, 2], [0, 1, 3]]  # rows: 1 and 2 are siblings, 3 a child of 1
+    mask = torch.tensor([[j in path for j in range(4)] for path in paths])
+    positions = torch.tensor([len(text) - 1 + len(path) for path in paths])
+    cache = target.new_cache()
+    target(torch.tensor([text], device=target.device), cache=cache)
+    cache.commit([0, 1, 2])
+    rows = target(torch.tensor([tree], device=target.device), positions, mask, cache)[0][0]
+    alone = torch.stack([
+        target(torch.tensor([text + [tree[i] for i in path]], device=target.device))[0][0, -1]
+        for path in paths])
+    gap = float((rows - alone).abs().max() / alone.abs().max())
+    if not gap < (1e-3 if target.precision == "float32" else 0.2):
+        raise ValueError(f"{type(target.model).__name__} cannot verify a tree: its logits in a "
+                         f"tree differ from those of a text by {gap:.0%}")
+
+
+# ---------------------------------------------------------------- precision, greedy decoding
+
+
+def pick_dtype(precision, device):
+    """(the dtype to load a model in, whether to pack it then).
+
+    'auto' is bfloat16 where that is measured to be faster. A CPU reads bfloat16 weights packed and
+    keeps the rest in float32; a GPU takes the whole model in bfloat16.
+    Raises ValueError for an unknown precision, or bfloat16 where it cannot be had.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is '{precision}'; it must be one of {', '.join(PRECISIONS)}")
+    on_cpu = device.type == "cpu"
+    if precision == "bfloat16" and on_cpu and not can_pack():
+        raise ValueError("precision 'bfloat16' needs a CPU whose torch can pack bf16 weights")
+    if precision == "auto" and bf16_is_faster(device) and (not on_cpu or can_pack()):
+        precision = "bfloat16"
+    packed = on_cpu and precision == "bfloat16"
+    return torch.bfloat16 if precision == "bfloat16" and not packed else torch.float32, packed
+
+
+def pack(model):
+    """Replace the linear layers of a float32 model by packed ones, in place, the output matrix
+    too; those with a bias stay."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if type(child) is nn.Linear and child.bias is None:
+                setattr(parent, name, PackedLinear(child))
+
+
+class Greedy:
+    """Sampler and Dice of temperature 0 in one: the argmax, taken on the model's device.
+
+    `Sampler(0)` gives the same tokens as one-hot rows (N, V). With 150,000 tokens a tree of 64
+    rows then takes 39 MB from the device to the CPU each round; here it is 64 numbers.
+    """
+
+    def __call__(self, logits):
+        """logits (..., V) -> the most probable tokens (...)."""
+        return logits.argmax(-1)
+
+    def draw(self, token):
+        return int(token)
