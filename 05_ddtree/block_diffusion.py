@@ -26,6 +26,9 @@ from nanogpt.model import KVCache, norm, rotate
 # ---------------------------------------------------------------- the network
 
 
+LARGEST_TABLE = 2 ** 28  # numbers in a transition table: 1 GiB
+
+
 @dataclass(frozen=True)
 class BlockConfig:
     """The shape of a drafter; with the target's it determines the weights."""
@@ -34,15 +37,17 @@ class BlockConfig:
     n_layer: int = 1
     feature_layers: tuple = (2, 4, 6)  # of the target: indices into `hidden`, see GPT.forward
     mlp: int = 1  # width of the MLP, in multiples of C
+    transition: bool = True  # with a table W, see conditional_marginals.py; False: DFlash's own
 
     @classmethod
-    def reading(cls, target, length=5):
+    def reading(cls, target, length=5, transition=True):
         """A config whose features are the target's layers at a third, two thirds and the end.
 
         target: a GPT. Six layers give (2, 4, 6), four (1, 2, 4), one layer (1,).
         """
         n = target.config.n_layer
-        return cls(length, feature_layers=tuple(sorted({max(1, n // 3), max(1, 2 * n // 3), n})))
+        layers = tuple(sorted({max(1, n // 3), max(1, 2 * n // 3), n}))
+        return cls(length, feature_layers=layers, transition=transition)
 
 
 class BlockLayer(nn.Module):
@@ -99,6 +104,13 @@ class BlockDrafter(nn.Module):
         self.blocks = nn.ModuleList(
             BlockLayer(n_embd, n_head, config.mlp) for _ in range(config.n_layer)
         )
+        # W: what the token before slot k adds to the slot's logits. It starts at "nothing".
+        vocab = target.config.vocab_size
+        if config.transition and config.length * vocab ** 2 > LARGEST_TABLE:
+            raise ValueError(f"a transition table of {config.length} x {vocab} x {vocab} does not "
+                             "fit; train the drafter without one")
+        self.transition = (nn.Parameter(torch.zeros(config.length, vocab, vocab))
+                           if config.transition else None)
         for block in self.blocks:  # each layer starts as the identity, as the target's do
             nn.init.zeros_(block.out.weight)
             nn.init.zeros_(block.down.weight)
@@ -173,10 +185,10 @@ class BlockDraft:
         self.unread = torch.cat([self.unread, new], 1)
 
     @torch.inference_mode()
-    def marginals(self, root, room):
+    def logits(self, root, room):
         """One drafter pass over the unread features and the block.
 
-        -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L.
+        -> (L, V) on the CPU, one row a slot; fewer rows if room < L.
         """
         length = min(self.network.config.length, room)
         if length < 1:
@@ -190,4 +202,19 @@ class BlockDraft:
         # next pass: they held guesses, and the target's features of what was accepted replace them.
         self.cache.commit(list(range(T)))
         self.unread = self.unread[:, T:]
-        return torch.log_softmax(logits[0, 0].float() / self.temperature, -1).cpu()
+        return logits[0, 0].float().cpu()
+
+    @torch.inference_mode()
+    def marginals(self, root, room):
+        """One pass -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L."""
+        logits, table = self.logits(root, room), self.network.transition
+        if table is None:
+            return torch.log_softmax(logits / self.temperature, -1)
+        # With a table the block is a Markov chain (conditional_marginals.py), and a marginal is
+        # what remains when the token before is summed out: q_k = sum over u of q_{k-1}(u) q_k(.|u)
+        steps = logits[:, None] + table[:len(logits)].cpu()  # (L, V, V): row u follows token u
+        q, marginals = F.one_hot(torch.tensor(root), logits.shape[1]).float(), [logits[:0]]
+        for step in torch.softmax(steps / self.temperature, -1):
+            q = q @ step  # (V,); before slot 1 stands the root, for certain
+            marginals.append(q.log()[None])
+        return torch.cat(marginals)

@@ -82,8 +82,12 @@ def drafter_loss(drafter, tokens, anchors, sampler):
     # logits[t] speaks of token t + 1, so slot k = 1..L, token anchor + k, reads row anchor + k - 1
     rows = positions[:, :, :-1].reshape(B, -1)  # (B, A*L)
     labels = labels.gather(1, rows[:, :, None].expand(-1, -1, labels.shape[-1]))  # (B, A*L, V)
-    # Over many texts this is least where q_k is p averaged over what may stand in slots 1..k-1: the
-    # marginal, the best guess of a slot that cannot see them.
+    if drafter.transition is not None:
+        # The token before slot k is read from the text: anchor + k - 1, the row just named.
+        before = tokens.gather(1, rows).view(B, A, length)
+        guess = guess + drafter.transition[torch.arange(length, device=tokens.device), before]
+    # Without a table, over many texts this is least where q_k is p averaged over what may stand in
+    # slots 1..k-1: the marginal, the best guess of a slot that cannot see them.
     loss = -(labels.view_as(guess) * torch.log_softmax(guess.float(), -1)).sum(-1)  # (B, A, L)
     # An early miss makes all later positions worthless, so slot 1 counts most.
     weight = torch.exp(-offsets[:-1] / GAMMA)  # (L,)
@@ -155,15 +159,16 @@ def longest_block(size):
     return SIZES[size].block_size - PROMPT - 1  # behind a prompt and the root
 
 
-def get_target_and_drafter(args, dataset, device, length=5, own_texts=False, steps=None):
+def get_target_and_drafter(args, dataset, device, length=5, own_texts=False, steps=None,
+                           transition=True):
     """A target and its drafter, trained or loaded -> decoding copies of both.
 
     args: the flags of cli.parser and cli.target_flags; length: L; steps: of the target's
-    training, default its size's own.
+    training, default its size's own; transition: see BlockConfig.
     """
     recipe = replace(SIZES[args.size].recipe, steps=steps) if steps else None
     trained = train.get_gpt(args.size, dataset, device, args.retrain, recipe)
-    drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, length), device,
-                          args.retrain, own_texts)
+    drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, length, transition),
+                          device, args.retrain, own_texts)
     target = for_decoding(trained, args.precision)
     return target, drafter_for_decoding(drafter, target)

@@ -1,0 +1,157 @@
+"""Conditional marginals: let the tokens of one drafter pass know each other a little.
+
+A marginal q_k knows the text, but not the tokens drafted before it. Where the text may go on with
+"is" or "on", q_1 offers i and o, q_2 offers s and n, and the tree drafts "in" and "os" as gladly.
+A transition table for each slot mends the nearest part of this:
+
+    q_k(x | u) = softmax(h_k + W_k[u])[x]     h (L, V): the pass's logits; W (L, V, V): learned
+
+where u is the token before slot k: the root for slot 1, the parent in the tree for the others. The
+table is trained with the network, in the same time (train_drafter.py). A prefix now has the
+probability q(u_1 .. u_d) = q_1(u_1 | root) q_2(u_2 | u_1) ... , a Markov chain. One pass still
+serves the whole tree, because W is looked up, not computed.
+
+    draft    DDTree's heap, but a node's children are those of its token, not of its depth; or
+             sampled: a chain or a tree drawn from the conditionals
+    accept   the walk for the heap's tree; for sampled drafts the p/q rule of chapter 01 on a chain
+             and multi-round rejection (chapter 02) on a tree, with q the conditional that the
+             token was really drawn from
+
+Large models do the same with a table of low rank (the "Markov head" of DSpark, 2026).
+"""
+
+import heapq
+
+import numpy as np
+
+from block_diffusion import BlockDraft
+from ddtree import child_score, draft_temperature, sibling_score
+from tree_attention import Tree, TreeDrafter, multi_round, speculate  # chapter 02
+
+# ---------------------------------------------------------------- the heap, by token
+
+
+class Children:
+    """The children that the heap may ask for: for each slot and token before it, the best first.
+
+    logits (L, V): h of one pass; table (L, V, V): W; temperature: of the drafter, > 0; most: how
+    many children a node can have at all. numpy arrays.
+    """
+
+    def __init__(self, logits, table, temperature, most):
+        self.logits, self.table = logits, table
+        self.temperature, self.most = temperature, min(most, logits.shape[-1])
+        self.ranked = {}  # (level, token): made when the heap first asks for it
+
+    def below(self, level, token):
+        """-> log q_{level+1}(x | token) in falling order, and the tokens x: two lists."""
+        # A tree of B nodes visits few of the L x V lists, so only those are ranked. In numpy: on
+        # rows this short, torch would spend its time on starting the operations.
+        if (level, token) not in self.ranked:
+            logits = (self.logits[level] + self.table[level, token]) / self.temperature  # (V,)
+            log_probs = logits - np.logaddexp.reduce(logits)
+            best = np.argsort(-log_probs, kind="stable")[:self.most]
+            self.ranked[level, token] = log_probs[best].tolist(), best.tolist()
+        return self.ranked[level, token]
+
+
+def best_conditional_tree(root, children, length, budget):
+    """The `budget` most probable prefixes under the conditionals, as a Tree.
+
+    root: a token; children: see Children; length: L, the slots of the pass.
+    Algorithm 1 of Ringel and Romano, with the children of a node's token.
+    """
+    tokens, parents, scores = [root], [-1], [0.0]
+    # The heap of chapter 05 to the letter, but for the two lines that ask for children.
+    heap = [(-children.below(0, root)[0][0], 0, 0, 0)] if length and budget else []
+    while heap and len(tokens) <= budget:
+        minus_score, level, rank, parent = heapq.heappop(heap)
+        ranked, ids = children.below(level, tokens[parent])  # siblings: what may follow the parent
+        row = len(tokens)
+        tokens.append(ids[rank])
+        parents.append(parent)
+        scores.append(-minus_score)
+        # subtle: the proof is the old one. Siblings come in falling order, and a child is its
+        # parent times a probability, so whatever waits unseen is no better than the heap's top.
+        if rank + 1 < len(ranked):
+            score = sibling_score(scores[parent], ranked, rank)
+            heapq.heappush(heap, (-score, level, rank + 1, parent))
+        if level + 1 < length:
+            below, _ = children.below(level + 1, tokens[row])  # what may follow this very token
+            heapq.heappush(heap, (-child_score(scores[row], below), level + 1, 0, row))
+    return Tree(tokens, parents)
+
+
+class ConditionalTreeDrafter(BlockDraft):
+    """DDTree on conditionals: one pass, then the best tree of `budget` nodes.
+
+    network: a BlockDrafter with a transition table. Raises ValueError if it has none, if budget < 1
+    or the temperature is not above 0.
+    """
+
+    def __init__(self, network, budget, temperature=1.0):
+        if budget < 1:
+            raise ValueError(f"budget is {budget}; a tree needs at least 1 draft node")
+        super().__init__(network, temperature)
+        self.budget, self.table = budget, transitions_of(network).cpu().numpy()
+
+    def propose(self, root, room):
+        logits = self.logits(root, room).numpy()  # (L, V)
+        children = Children(logits, self.table, self.temperature, self.budget)
+        return best_conditional_tree(root, children, len(logits), self.budget)
+
+
+def transitions_of(network):
+    """W (L, V, V) of a drafter. Raises ValueError if it was trained without."""
+    if network.transition is None:
+        raise ValueError("this drafter has no transition table; train it with one")
+    return network.transition.detach()
+
+
+# ---------------------------------------------------------------- sampled drafts
+
+
+class BlockLevels(BlockDraft):
+    """One pass as a draft model for chapter 02's TreeDrafter and chapter 06's sampled trees.
+
+    Such a drafter grows its tree level by level and asks `level` for each. Here the first question
+    runs the pass, and the others look up the table: level k of the tree reads slot k.
+    """
+
+    def __init__(self, network, temperature=1.0):
+        super().__init__(network, temperature)
+        if network.transition is not None:
+            self.table = network.transition.detach().cpu()
+
+    def level(self, tokens, parents):
+        """n nodes of one level, their tokens -> (n, V) logits of what follows each."""
+        if parents == [-1]:  # the root: a new round
+            self.h, self.depth = self.logits(tokens[0], self.room), 0
+        logits = self.h[self.depth].expand(len(tokens), -1)  # (n, V): the same for every node, ...
+        if self.network.transition is not None:
+            logits = logits + self.table[self.depth, tokens]  # ... but for the token before
+        self.depth += 1
+        return logits / self.temperature
+
+    @property
+    def room(self):
+        """How many tokens may follow the root inside the window."""
+        return self.network.target.block_size - 1 - self.cache.length - self.unread.shape[1]
+
+
+def decode_conditional(target, network, budget, prompt, sampler, dice):
+    """DDTree decoding on the conditionals: chapter 02's loop and walk. Yields Steps."""
+    temperature = draft_temperature(sampler.temperature)
+    drafter = ConditionalTreeDrafter(network, budget, temperature)
+    return speculate(target, drafter, prompt, sampler, dice)
+
+
+def decode_sampled(target, network, branching, prompt, sampler, dice):
+    """Decode with drafts drawn from the conditionals, judged by multi-round rejection.
+
+    branching: children of a node at each depth; (1, 1, 1, 1) is a chain, and on a chain the rule
+    is chapter 01's min(1, p/q). Yields Steps.
+    """
+    # The same sampler makes both distributions: the closer q is to p, the more is accepted.
+    drafter = TreeDrafter(BlockLevels(network), branching, sampler, dice)
+    return speculate(target, drafter, prompt, sampler, dice, multi_round)

@@ -1,0 +1,272 @@
+"""Published DFlash drafters: read a folder of weights, draft for a real model.
+
+The architecture is that of block_diffusion.py with the parts of Qwen3: RMS norms with weights, an
+MLP with a gate, grouped heads, a norm on queries and keys, and a mask that is a token of the
+target's vocabulary. Only weights and config.json are read; no code that a repository ships is run.
+
+Publishers differ, so a folder's config is put into one spelling first, and what is not known here
+is refused by its name:
+
+    convention             z-lab                           DeepSpec
+    architectures          DFlashDraftModel                Qwen3DSparkModel
+    target_layer_ids, i    after block i: hidden[i + 1]    the same; -1 is the embedding
+    root's slot            its output is dropped           predicts the first token
+    block_size             slots; L = block_size - 1       L = block_size
+    where these stand      dflash_config, or beside it     beside the sizes
+    embedding, lm_head     the target's                    its own
+
+Source: Chen, Liang, Liu, "DFlash: Block Diffusion for Flash Speculative Decoding" (2026), and the
+public code of both publishers.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from block_diffusion import BlockDraft
+from ddtree import BlockChainDrafter, DDTreeDrafter
+from nanogpt.model import KVCache
+
+try:  # the extra [real]; nanogpt.transformers_model.need_transformers says so if it is missing
+    from safetensors.torch import load_file
+    from transformers.models.qwen3 import modeling_qwen3 as qwen3
+except ImportError:
+    load_file = qwen3 = None
+
+ROOT_PREDICTS = {"DFlashDraftModel": False, "Qwen3DSparkModel": True}  # by architecture
+FULL = "full_attention"
+SPARE = 256  # rows by which a full cache grows: each growth copies it
+
+# ---------------------------------------------------------------- the config, in one spelling
+
+
+@dataclass(frozen=True)
+class DFlashConfig:
+    """What a published config.json says, in one spelling."""
+
+    length: int  # L, the marginals of a pass
+    feature_layers: tuple  # of the target: indices into `hidden`, see GPT.forward
+    mask_token: int  # its embedding stands for "not known yet"
+    root_predicts: bool  # slot 0 predicts the first token, else slot 1 does
+    sizes: object  # a Qwen3Config: widths, heads, rotary positions
+
+
+def read_config(published):
+    """config.json as a dict -> DFlashConfig. Raises ValueError for what is not known here."""
+    architecture = (published.get("architectures") or ["none"])[0]
+    if architecture not in ROOT_PREDICTS:
+        raise ValueError(f"the drafter's architecture is '{architecture}'; known here are "
+                         f"{', '.join(ROOT_PREDICTS)}")
+    inner = published.get("dflash_config") or {}
+    names = ("block_size", "mask_token_id", "target_layer_ids")
+    block, mask_token, layers = (inner.get(name, published.get(name)) for name in names)
+    missing = [name for name, value in zip(names, (block, mask_token, layers), strict=True)
+               if value is None]
+    if missing:
+        raise ValueError(f"the drafter's config names no {missing[0]}")
+    # Anything else that a config may switch on changes what the weights mean.
+    switches = {f"dflash_config.{name}": inner[name] for name in inner if name not in names}
+    switches |= {name: published.get(name) for name in ("is_causal", "markov_rank", "rope_scaling",
+                                                        "attention_bias", "draft_vocab_size")}
+    switches["layer_types"] = [k for k in published.get("layer_types") or [] if k != FULL]
+    on = next((name for name, value in switches.items() if value), None)
+    if on:
+        raise ValueError(f"the drafter's config sets {on} to {switches[on]}, which is not known "
+                         "here")
+    return DFlashConfig(
+        length=block if ROOT_PREDICTS[architecture] else block - 1,
+        feature_layers=tuple(i + 1 for i in layers), mask_token=mask_token,
+        root_predicts=ROOT_PREDICTS[architecture], sizes=qwen3.Qwen3Config.from_dict(published))
+
+
+# ---------------------------------------------------------------- the network
+
+
+class DFlashAttention(nn.Module):
+    """Attention from the block to (context, block), as in block_diffusion.BlockLayer."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        C, hd = sizes.hidden_size, sizes.head_dim
+        self.head_dim = hd
+        self.q_proj = nn.Linear(C, sizes.num_attention_heads * hd, bias=False)
+        self.k_proj = nn.Linear(C, sizes.num_key_value_heads * hd, bias=False)
+        self.v_proj = nn.Linear(C, sizes.num_key_value_heads * hd, bias=False)
+        self.o_proj = nn.Linear(sizes.num_attention_heads * hd, C, bias=False)
+        self.q_norm = qwen3.Qwen3RMSNorm(hd, sizes.rms_norm_eps)
+        self.k_norm = qwen3.Qwen3RMSNorm(hd, sizes.rms_norm_eps)
+
+    def heads(self, x):
+        """x (1, N, H * hd) -> (1, N, H, hd)."""
+        return x.view(*x.shape[:2], -1, self.head_dim)
+
+    def forward(self, x, context, cos, sin, cache, layer):
+        """x (1, R, C): block rows; context (1, T, C): new rows before them -> (1, R, C)."""
+        R = x.shape[1]
+        rows = torch.cat([context, x], 1)  # (1, T + R, C): k and v come from both
+        k = turn(self.k_norm(self.heads(self.k_proj(rows))), cos, sin)
+        q = turn(self.q_norm(self.heads(self.q_proj(x))), cos[:, -R:], sin[:, -R:])
+        v = self.heads(self.v_proj(rows))
+        k, v = cache.write(layer, torch.stack([k, v]).transpose(2, 3))  # (1, KV, past + T + R, hd)
+        # No mask: a masked slot sees the whole context and the whole block.
+        y = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, enable_gqa=True)
+        return self.o_proj(y.transpose(1, 2).flatten(2))
+
+
+def turn(x, cos, sin):
+    """RoPE. x (1, N, H, hd), cos and sin (1, N, hd) -> as x."""
+    return x * cos[:, :, None] + qwen3.rotate_half(x) * sin[:, :, None]
+
+
+class DFlashLayer(nn.Module):
+    """One layer; the names are those of the published weights."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.self_attn = DFlashAttention(sizes)
+        self.mlp = qwen3.Qwen3MLP(sizes)
+        self.input_layernorm = qwen3.Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
+        self.post_attention_layernorm = qwen3.Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
+
+    def forward(self, x, context, cos, sin, cache, layer):
+        x = x + self.self_attn(self.input_layernorm(x), context, cos, sin, cache, layer)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class DFlash(nn.Module):
+    """The drafter's weights beside a TransformersModel. Raises ValueError if they do not fit."""
+
+    def __init__(self, target, config):
+        super().__init__()
+        sizes, theirs = config.sizes, target.config
+        check_fit(config, theirs)
+        self.config, self.borrowed = config, [target]  # in a list, so that it is no submodule
+        C = sizes.hidden_size
+        self.fc = nn.Linear(len(config.feature_layers) * C, C, bias=False)
+        self.hidden_norm = qwen3.Qwen3RMSNorm(C, sizes.rms_norm_eps)
+        self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.num_hidden_layers))
+        self.norm = qwen3.Qwen3RMSNorm(C, sizes.rms_norm_eps)
+        self.rotary_emb = qwen3.Qwen3RotaryEmbedding(sizes)
+        if config.root_predicts:
+            self.embed_tokens = nn.Embedding(sizes.vocab_size, C)
+            self.lm_head = nn.Linear(C, sizes.vocab_size, bias=False)
+
+    @property
+    def target(self):
+        return self.borrowed[0]
+
+    def features(self, hidden):
+        """The target's list of (1, T, C) -> its feature layers side by side, (1, T, F*C)."""
+        return torch.cat([hidden[i] for i in self.config.feature_layers], -1)
+
+    def forward(self, features, root, start, length, cache):
+        """One block [root, mask, ..., mask] behind its context -> logits (length, V).
+
+        features (1, T, F*C): of the context rows from position `start` on, which the cache does
+        not hold yet; the caller commits them.
+        """
+        T, skipped = features.shape[1], 0 if self.config.root_predicts else 1
+        owner = self if self.config.root_predicts else self.target
+        block = [root] + [self.config.mask_token] * (length + skipped - 1)
+        tokens = torch.tensor([block], device=features.device)  # (1, R)
+        x = self.embed_tokens(tokens) if owner is self else owner.embed(tokens)  # (1, R, C)
+        positions = torch.arange(start, start + T + len(block), device=features.device)
+        cos, sin = self.rotary_emb(x, positions[None])  # (1, T + R, hd)
+        context = self.hidden_norm(self.fc(features))  # (1, T, C), the same for every layer
+        for layer, block in enumerate(self.layers):
+            x = block(x, context, cos, sin, cache, layer)
+        return owner.lm_head(self.norm(x))[0, skipped:]
+
+
+def check_fit(config, theirs):
+    """Raises ValueError if a drafter was not made for a target with the config `theirs`."""
+    for name in ("hidden_size", "vocab_size"):
+        ours, wanted = getattr(theirs, name), getattr(config.sizes, name)
+        if ours != wanted:
+            raise ValueError(f"the drafter does not fit its target: it wants a {name} of {wanted}, "
+                             f"the target has {ours}")
+    # After the last block publishers differ: some take the state before the final norm.
+    deepest = max(config.feature_layers)
+    if min(config.feature_layers) < 0 or deepest >= theirs.num_hidden_layers:
+        raise ValueError(f"the drafter does not fit its target: it reads the target after block "
+                         f"{deepest}, and the target has {theirs.num_hidden_layers} blocks")
+    if config.length < 1 or not 0 <= config.mask_token < theirs.vocab_size:
+        raise ValueError(f"the drafter does not fit its target: length {config.length}, mask token "
+                         f"{config.mask_token} of {theirs.vocab_size}")
+
+
+def load_dflash(folder, target):
+    """A folder with config.json and *.safetensors -> DFlash on the target's device and precision.
+
+    Raises ValueError if files are missing, or do not fit the target or each other.
+    """
+    folder = Path(folder)
+    files = sorted(folder.glob("*.safetensors"))
+    try:
+        published = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        published = None
+    if not isinstance(published, dict) or not files:
+        raise ValueError(f"'{folder}' is no drafter: it must hold config.json and *.safetensors")
+    network = DFlash(target, read_config(published))
+    weights = {name: tensor for file in files for name, tensor in load_file(file).items()
+               if not name.startswith("confidence_head.")}  # it weighs drafts; ours are in a heap
+    wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    wrong = sorted(set(wanted) ^ set(weights)) or [
+        name for name, shape in wanted.items() if weights[name].shape != shape]
+    if wrong:
+        raise ValueError(f"the weights in '{folder}' are not those of its config: look at "
+                         f"{wrong[0]}")
+    network.load_state_dict(weights)
+    return network.to(target.device, target.model.dtype).eval().requires_grad_(False)
+
+
+# ---------------------------------------------------------------- beside the target
+
+
+class DFlashDraft(BlockDraft):
+    """Runs a published network as chapter 05's BlockDraft runs ours: same cache, same words."""
+
+    def __init__(self, network, temperature=1.0):
+        if not temperature > 0:
+            raise ValueError(f"the drafter's temperature is {temperature}; it must be above 0")
+        self.network, self.temperature = network, temperature
+        sizes, weight = network.config.sizes, network.fc.weight
+        shape = SimpleNamespace(
+            n_layer=sizes.num_hidden_layers, n_head=sizes.num_key_value_heads,
+            n_embd=sizes.num_key_value_heads * sizes.head_dim)  # fewer heads than the queries'
+        # Not a whole window at once: 40,000 rows of a 4B model's drafter would take 0.8 GB.
+        self.cache = KVCache(shape, 1, SPARE, weight.device, weight.dtype)
+        self.reset()
+
+    def reset(self):
+        self.cache.length = 0
+        self.unread = self.cache.kv.new_zeros(1, 0, self.network.fc.in_features)
+
+    @torch.inference_mode()
+    def marginals(self, root, room):
+        """As BlockDraft.marginals, but on the target's device: (L, V) is large here, and the heap
+        wants the best few of each row."""
+        length = min(self.network.config.length, room)
+        if length < 1:
+            return torch.zeros(0, self.network.target.config.vocab_size)
+        start, T = self.cache.length, self.unread.shape[1]
+        if start + T + length + 1 > self.cache.kv.shape[-2]:
+            self.cache.reserve(T + length + 1 + SPARE)
+        logits = self.network(self.unread, root, start, length, self.cache)  # (L, V)
+        self.cache.commit(list(range(T)))  # the context's rows; the block's are overwritten
+        self.unread = self.unread[:, T:]
+        return torch.log_softmax(logits.float() / self.temperature, -1)
+
+
+class DFlashTree(DDTreeDrafter, DFlashDraft):
+    """DDTree on a published network: DDTreeDrafter's heap, DFlashDraft's marginals."""
+
+
+class DFlashChain(BlockChainDrafter, DFlashDraft):
+    """The published way: one sequence a pass."""
