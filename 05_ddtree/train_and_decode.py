@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
+from conditional_marginals import decode_conditional
 from ddtree import decode_ddtree
 from experiments.ddtree_table import (
     PLAIN,
@@ -36,11 +37,13 @@ def read_flags(argv):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     p.add_argument("--block-size", type=int, default=5, help="L, masked positions of a block")
-    p.add_argument("--budgets", type=int, nargs="+", default=[3, 7, 15, 31, 63],
+    p.add_argument("--budgets", type=int, nargs="+", default=[7, 15, 63],
                    help="draft nodes of the DDTrees")
     cli.temperatures_flag(p)
     p.add_argument("--own-texts", action="store_true",
                    help="train the drafter on the target's own greedy texts as well")
+    p.add_argument("--no-transition", action="store_true",
+                   help="the paper's drafter: marginals alone, no table of transitions")
     p.add_argument("--quick", action="store_true",
                    help="a first look: --size small, trained for a shorter time, and --prompts 3")
     args = p.parse_args(argv)
@@ -58,7 +61,7 @@ def load_models(args, dataset, device):
     """Train or load the target, its drafter and the rivals -> Models, copies for decoding."""
     steps = 600 if args.quick else None
     target, block = get_target_and_drafter(
-        args, dataset, device, args.block_size, args.own_texts, steps)
+        args, dataset, device, args.block_size, args.own_texts, steps, not args.no_transition)
     return Models(target, block, *get_rivals(args, dataset, device))
 
 
@@ -68,8 +71,8 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     models = load_models(args, dataset, device)
 
-    steps = decode_ddtree(models.target, models.block, BUDGET, prompt, args.samplers[-1],
-                          Dice(args.seed))
+    decode = decode_ddtree if args.no_transition else decode_conditional
+    steps = decode(models.target, models.block, BUDGET, prompt, args.samplers[-1], Dice(args.seed))
     print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
     prompts = held_out_prompts(dataset, args.prompts)
@@ -85,7 +88,7 @@ def main(argv=None):
         if greedy:
             print_differences(results, PLAIN, prompts, models.target)
             print_repetition(results)
-    print_conclusions(tables, args.budgets)
+    print_conclusions(tables)
     save_figures(args, tables, models, prompt, dataset.tokenizer)
 
 

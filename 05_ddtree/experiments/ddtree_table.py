@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from chain_specdec import GPTDraft, speculate_chain  # chapter 01
+from conditional_marginals import decode_conditional, decode_sampled
 from ddtree import BlockChainDrafter, BlockTopTreeDrafter, decode_ddtree
-from experiments.drafter_cost import build_ms, pass_ms
+from experiments.drafter_cost import build_ms, conditional_build_ms, pass_ms
 from experiments.ngram import NGramDraft
 from nanogpt.account import distinct_share, why_not_faster
 from nanogpt.clock import cost_curve
@@ -17,15 +18,22 @@ from nanogpt.pictures import plots
 from nanogpt.printing import print_table
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
-from tree_attention import TreeDrafter, speculate  # chapter 02
+from tree_attention import speculate  # chapter 02
 
 CHAIN, PLAIN = "block chain, argmax", "plain"
+# The best shapes under 8 and under 16 rows, see sampled_shapes.py.
+SAMPLED = {"sampled chain 4, p/q": (1, 1, 1, 1), "sampled tree 2-2-1-1, multi-round": (2, 2, 1, 1)}
 TURN = 16  # tokens that a method decodes before the next one has its turn
 
 
 def ddtree_name(budget):
-    """How the tables call DDTree with this budget."""
+    """How the tables call the paper's DDTree with this budget."""
     return f"DDTree, B={budget}"
+
+
+def conditional_name(budget):
+    """How the tables call DDTree on conditionals."""
+    return f"conditional DDTree, B={budget}"
 
 
 # ---------------------------------------------------------------- who takes part
@@ -62,14 +70,19 @@ def tree(target, drafter, sampler, prompt, seed):
     return speculate(target, drafter, prompt, sampler, Dice(seed))
 
 
-def sampled_block_chain(target, block, sampler, prompt, seed):
-    """The block chain whose tokens are drawn, with dice of its own: other ones than the walk's."""
-    return tree(target, BlockChainDrafter(block, sampler, Dice(seed + 1)), sampler, prompt, seed)
-
-
 def ddtree(target, block, budget, sampler, prompt, seed):
-    """This chapter."""
+    """The paper's algorithm, on marginals."""
     return decode_ddtree(target, block, budget, prompt, sampler, Dice(seed))
+
+
+def conditional(target, block, budget, sampler, prompt, seed):
+    """The same heap, on conditionals."""
+    return decode_conditional(target, block, budget, prompt, sampler, Dice(seed))
+
+
+def sampled(target, block, branching, sampler, prompt, seed):
+    """A chain or a tree drawn from the conditionals, judged by the p/q rule, round after round."""
+    return decode_sampled(target, block, branching, prompt, sampler, Dice(seed))
 
 
 def methods(models, sampler, budgets):
@@ -80,20 +93,23 @@ def methods(models, sampler, budgets):
     """
     target, block = models.target, models.block
     small, ngram = GPTDraft(models.small), copy(models.ngram)
-    ngram_tree = TreeDrafter(copy(models.ngram), (3, 2, 1))
     top_tree = BlockTopTreeDrafter(block, (2, 2, 2))
     starts = {
         PLAIN: partial(plain, target, sampler),
         "small GPT chain, K=4": partial(chain, target, small, sampler),
         "7-gram chain, K=4": partial(chain, target, ngram, sampler),
-        "7-gram top-W tree, 3x2x1": partial(tree, target, ngram_tree, sampler),
         CHAIN: partial(tree, target, BlockChainDrafter(block), sampler),
+        "block top-W tree, 2x2x2": partial(tree, target, top_tree, sampler),
     }
-    if sampler.temperature > 0:  # at temperature 0 it is the argmax chain again
-        starts["block chain, sampled"] = partial(sampled_block_chain, target, block, sampler)
-    starts["block top-W tree, 2x2x2"] = partial(tree, target, top_tree, sampler)
     for budget in budgets:
         starts[ddtree_name(budget)] = partial(ddtree, target, block, budget, sampler)
+    if block.transition is None:
+        return starts
+    for budget in budgets:
+        starts[conditional_name(budget)] = partial(conditional, target, block, budget, sampler)
+    if sampler.temperature > 0:  # at temperature 0 only one child can be drawn
+        for name, branching in SAMPLED.items():
+            starts[name] = partial(sampled, target, block, branching, sampler)
     return starts
 
 
@@ -113,6 +129,9 @@ class Prices:
         """Measure them. prompt: a list of token ids to draft behind."""
         curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64, 128], repeats=15)
         build = {ddtree_name(b): ms for b, ms in build_ms(models.block, prompt, budgets).items()}
+        if models.block.transition is not None:
+            times = conditional_build_ms(models.block, prompt, budgets)
+            build |= {conditional_name(b): ms for b, ms in times.items()}
         return cls(curve, pass_ms(models.block, prompt), build)
 
     def halfway(self, later):
@@ -145,7 +164,7 @@ def print_time_table(results, prices):
           + f"; one drafter pass {prices.draft:.2f}")
     rows, speedups = [], {}
     for name, generations in results.items():
-        if not name.startswith(("DDTree", "block")):
+        if not name.startswith(("DDTree", "block", "conditional", "sampled")):
             continue
         line = summarize(generations)
         step_ms, spent, build = line["ms_per_step"], line["verb_ms"], prices.build.get(name, 0.0)
@@ -170,28 +189,24 @@ def tau_and_speedup(results, name):
     return summarize(results[name])["tau"], speedup(results[name], results[PLAIN])
 
 
-def best_budget(results, budgets):
-    """The budget of the fastest DDTree."""
-    return max(budgets, key=lambda b: speedup(results[ddtree_name(b)], results[PLAIN]))
+def fastest(results, *beginnings):
+    """The name of the fastest method whose name begins so; None if there is no such method."""
+    names = [name for name in results if name.startswith(beginnings)]
+    return max(names, key=lambda name: speedup(results[name], results[PLAIN]), default=None)
 
 
-def print_conclusions(tables, budgets):
-    """Each table in a sentence or two. tables: {temperature: results}."""
-    print()
+def print_conclusions(tables):
+    """Each table in a sentence a family of methods. tables: {temperature: results}."""
+    families = {"the block drafter's chain": CHAIN, "the paper's tree": "DDTree",
+                "on conditionals": "conditional", "drawn, and judged by the p/q rule": "sampled",
+                "drafting one token after the other": ("small GPT", "7-gram")}
     for temperature, results in tables.items():
-        best = best_budget(results, budgets)
-        tau, fast = tau_and_speedup(results, ddtree_name(best))
-        chain_tau, chain_fast = tau_and_speedup(results, CHAIN)
-        print(f"T={temperature:g}: DDTree with B={best} emits {tau:.2f} tokens a forward and runs "
-              f"at {fast:.2f}x plain decoding; its own chain {chain_tau:.2f} and "
-              f"{chain_fast:.2f}x, so the tree brings {tau / chain_tau:.2f} times the tokens and "
-              f"{fast / chain_fast:.2f} times the speed.")
-        rivals = {name: tau_and_speedup(results, name)[1] for name in results
-                  if "7-gram" in name or "GPT" in name}
-        first = max(rivals, key=rivals.get)
-        if rivals[first] > fast:
-            print(f"  {first} is faster still here: {rivals[first]:.2f}x. It drafts one token "
-                  "after the other, so it knows what it drafted before; a marginal does not.")
+        print(f"\nT={temperature:g}, the fastest of each kind:")
+        for what, begins in families.items():
+            name = fastest(results, *([begins] if isinstance(begins, str) else begins))
+            if name is not None:
+                tau, fast = tau_and_speedup(results, name)
+                print(f"  {what}: {name}, {tau:.2f} tokens a forward, {fast:.2f}x")
 
 
 # ---------------------------------------------------------------- the figures
@@ -202,7 +217,7 @@ def save_figures(args, tables, models, prompt, tokenizer):
     plots.save(draw_budgets(tables, args.budgets, args.block_size), args.out / "budget.png")
     first = next(iter(tables.values()))
     lengths = {name: [n for generation in first[name] for n in generation.accepted]
-               for name in (CHAIN, ddtree_name(best_budget(first, args.budgets)))}
+               for name in (CHAIN, fastest(first, "DDTree"))}
     plots.save(plots.draw_acceptance(lengths), args.out / "acceptance.png")
     plots.save(draw_longest_walk(models, prompt, tokenizer, args.seed), args.out / "tree.png")
     print(f"\nfigures: {args.out}")
@@ -212,8 +227,11 @@ def draw_budgets(tables, budgets, length):
     """DDTree over its budgets, a line a temperature, and its chain of `length` as a point."""
     curves = {}
     for temperature, results in tables.items():
-        points = [tau_and_speedup(results, ddtree_name(b)) for b in budgets]
-        curves[f"DDTree, T={temperature:g}"] = (budgets, *map(list, zip(*points, strict=True)))
+        for kind, name in (("DDTree", ddtree_name), ("conditional", conditional_name)):
+            points = [tau_and_speedup(results, name(b)) for b in budgets if name(b) in results]
+            if points:
+                taus, speedups = map(list, zip(*points, strict=True))
+                curves[f"{kind}, T={temperature:g}"] = (budgets, taus, speedups)
         tau, fast = tau_and_speedup(results, CHAIN)
         curves[f"block chain, T={temperature:g}"] = ([length], [tau], [fast])
     return plots.draw_sweep(curves, "draft tokens verified per round (budget B)", log2=True)[0]

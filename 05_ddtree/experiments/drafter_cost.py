@@ -1,7 +1,10 @@
 """What drafting costs by itself: one pass of the network, and building a tree."""
 
+from functools import partial
+
 import torch
 
+from conditional_marginals import Children, ConditionalTreeDrafter, best_conditional_tree
 from ddtree import BlockDraft, best_first_tree
 from nanogpt.clock import median_ms
 
@@ -26,17 +29,33 @@ def pass_ms(network, prompt):
         draft.reset()
         draft.cache.length = len(prompt) - len(rows)
         draft.observe(prompt[-NEW_ROWS:], hidden, rows)
-        draft.marginals(root, network.config.length)
+        draft.logits(root, network.config.length)
 
     return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
 
 
 @torch.inference_mode()
 def build_ms(network, prompt, budgets):
-    """Median milliseconds of building a tree, by budget: {B: ms}. It happens on the CPU."""
+    """Median milliseconds of building a tree from marginals, by budget: {B: ms}, on the CPU."""
     draft = BlockDraft(network)
     logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
     draft.observe(prompt, hidden, list(range(len(prompt))))
     marginals = draft.marginals(int(logits[0, -1].argmax()), network.config.length)
     return {budget: median_ms(lambda b=budget: best_first_tree(0, marginals, b), marginals.device)
             for budget in budgets}
+
+
+@torch.inference_mode()
+def conditional_build_ms(network, prompt, budgets):
+    """Median milliseconds of building a tree from conditionals, by budget: {B: ms}."""
+    draft = ConditionalTreeDrafter(network, max(budgets))
+    logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
+    draft.observe(prompt, hidden, list(range(len(prompt))))
+    root = int(logits[0, -1].argmax())
+    slots = draft.logits(root, network.config.length)  # (L, V)
+
+    def build(budget):
+        children = Children(slots.numpy(), draft.table, 1.0, budget)  # ranked anew each time
+        best_conditional_tree(root, children, len(slots), budget)
+
+    return {budget: median_ms(partial(build, budget), slots.device) for budget in budgets}

@@ -1,0 +1,94 @@
+"""Drafts from the text so far: prompt lookup, as a tree.
+
+An answer often repeats what stands in the prompt or in itself: names, code, whole sentences. So the
+text so far is a drafter that costs nothing: look for the last few tokens in it, and propose what
+came next. Prompt lookup takes one match. Here every match counts, in an n-gram table that grows
+with the text, and the most probable prefixes become a tree.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+
+from tree_attention import Tree  # chapter 02
+
+
+class TextTable:
+    """Which token followed each context of 1 to n - 1 tokens in the text so far."""
+
+    def __init__(self, n):
+        self.longest = n - 1
+        self.counts = defaultdict(Counter)  # {context: {next token: how often}}
+        self.text = []
+
+    def read(self, tokens):
+        """Append tokens to the text, and count them."""
+        for token in tokens:
+            for length in range(1, min(self.longest, len(self.text)) + 1):
+                self.counts[tuple(self.text[-length:])][token] += 1
+            self.text.append(token)
+
+    def next_probs(self, context):
+        """{token: probability} of what follows; {} if the last token was never seen before.
+
+        context: a list of tokens, as long as the longest or longer.
+        Witten and Bell's estimate: where a context was followed c times, by t different tokens, it
+        gets the share c / (c + t) and leaves the rest to the context one token shorter. What was
+        seen once, behind one, two, three matching tokens, has 1/2, 3/4, 7/8.
+        """
+        probs = {}
+        for length in range(1, min(self.longest, len(context)) + 1):
+            counts = self.counts.get(tuple(context[-length:]))
+            if counts is None:  # then no longer context was seen either
+                break
+            weight = 1 / (sum(counts.values()) + len(counts))
+            probs = {token: p * len(counts) * weight for token, p in probs.items()}
+            for token, count in counts.items():
+                probs[token] = probs.get(token, 0.0) + count * weight
+        return probs
+
+
+class LookupDrafter:
+    """The best-first tree of `budget` nodes from a TextTable; with width 1, a chain.
+
+    A node whose path is less probable than `least` is not drafted: reading it would cost more than
+    it brings. So a text without repetitions is decoded plainly.
+    n: contexts hold at most n - 1 tokens. Raises ValueError for a budget or width below 1, n < 2.
+    """
+
+    def __init__(self, budget, width=None, n=5, least=0.1):
+        if budget < 1 or n < 2 or (width is not None and width < 1):
+            raise ValueError(f"budget is {budget}, n {n} and width {width}; at least 1, 2 and 1 "
+                             "are needed")
+        self.budget, self.width, self.n, self.least = budget, width, n, least
+        self.reset()
+
+    def reset(self):
+        self.table = TextTable(self.n)
+
+    def observe(self, tokens, hidden, rows):
+        """These tokens were committed; they are all that is looked at."""
+        self.table.read(tokens)
+
+    def propose(self, root, room):
+        """The heap of ddtree.best_first_tree, for a drafter that knows what it drafted before."""
+        tokens, parents, paths = [root], [-1], [[root]]
+        heap = []  # entries: (-probability of the path, parent, token)
+        if room:
+            self.push_children(heap, 0, 1.0, paths[0])
+        while heap and len(tokens) <= self.budget:
+            minus_mass, parent, token = heapq.heappop(heap)
+            row = len(tokens)
+            tokens.append(token)
+            parents.append(parent)
+            paths.append(paths[parent] + [token])
+            if len(paths[row]) <= room:  # its children fit into the window
+                self.push_children(heap, row, -minus_mass, paths[row])
+        return Tree(tokens, parents)
+
+    def push_children(self, heap, row, mass, path):
+        """Offer what may follow a node. mass: the probability of its path, path: from the root."""
+        context = (self.table.text[-self.table.longest:] + path)[-self.table.longest:]
+        probs = self.table.next_probs(context)
+        for token in sorted(probs, key=probs.get, reverse=True)[:self.width]:
+            if mass * probs[token] >= self.least:
+                heapq.heappush(heap, (-mass * probs[token], row, token))
