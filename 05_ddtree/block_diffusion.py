@@ -213,7 +213,7 @@ class BlockDraft:
         # With a table the block is a Markov chain (conditional_marginals.py), and a marginal is
         # what remains when the token before is summed out: q_k = sum over u of q_{k-1}(u) q_k(.|u)
         steps = logits[:, None] + table[:len(logits)].cpu()  # (L, V, V): row u follows token u
-        q, marginals = F.one_hot(torch.tensor(root), logits.shape[1]).float(), [logits[:0]]
+        q, marginals = F.one_hot(torch.tensor(root), logits.shape[1]).to(steps), [logits[:0]]
         for step in torch.softmax(steps / self.temperature, -1):
             q = q @ step  # (V,); before slot 1 stands the root, for certain
             marginals.append(q.log()[None])

@@ -71,8 +71,8 @@ def read_config(published):
         raise ValueError(f"the drafter's config names no {missing[0]}")
     # Anything else that a config may switch on changes what the weights mean.
     switches = {f"dflash_config.{name}": inner[name] for name in inner if name not in names}
-    switches |= {name: published.get(name) for name in ("is_causal", "markov_rank", "rope_scaling",
-                                                        "attention_bias", "draft_vocab_size")}
+    others = ("is_causal", "markov_rank", "attention_bias", "draft_vocab_size")
+    switches |= {name: published.get(name) for name in others}
     switches["layer_types"] = [k for k in published.get("layer_types") or [] if k != FULL]
     on = next((name for name, value in switches.items() if value), None)
     if on:
@@ -140,6 +140,8 @@ class DFlashLayer(nn.Module):
 
 class DFlash(nn.Module):
     """The drafter's weights beside a TransformersModel. Raises ValueError if they do not fit."""
+
+    transition = None  # the slots of a block do not see each other's tokens
 
     def __init__(self, target, config):
         super().__init__()
@@ -249,9 +251,9 @@ class DFlashDraft(BlockDraft):
         self.unread = self.cache.kv.new_zeros(1, 0, self.network.fc.in_features)
 
     @torch.inference_mode()
-    def marginals(self, root, room):
-        """As BlockDraft.marginals, but on the target's device: (L, V) is large here, and the heap
-        wants the best few of each row."""
+    def logits(self, root, room):
+        """As BlockDraft.logits, but on the target's device: (L, V) is large here, and of each row
+        the heap wants the best few."""
         length = min(self.network.config.length, room)
         if length < 1:
             return torch.zeros(0, self.network.target.config.vocab_size)
@@ -261,7 +263,7 @@ class DFlashDraft(BlockDraft):
         logits = self.network(self.unread, root, start, length, self.cache)  # (L, V)
         self.cache.commit(list(range(T)))  # the context's rows; the block's are overwritten
         self.unread = self.unread[:, T:]
-        return torch.log_softmax(logits.float() / self.temperature, -1)
+        return logits.float()
 
 
 class DFlashTree(DDTreeDrafter, DFlashDraft):

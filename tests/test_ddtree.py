@@ -284,7 +284,7 @@ def test_the_loss_asks_for_the_right_tokens():
             return wanted, [torch.zeros(*tokens.shape, 16)] * 3
 
     class Guess(torch.nn.Module):
-        config, target = BlockConfig(4, 1, (0,)), Cycle()
+        config, target, transition = BlockConfig(4, 1, (0,), transition=False), Cycle(), None
 
         def features(self, hidden):
             return hidden[0]

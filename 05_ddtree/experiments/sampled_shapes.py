@@ -51,7 +51,7 @@ def print_shapes(target, block, prompts, max_new_tokens):
 
 
 def sweep(target, block, prompts, max_new_tokens):
-    """{temperature: {method: (tau, speed-up)}}: the heap's tree, a sampled chain, a sampled tree."""
+    """{temperature: {method: (tau, speed-up)}}: the heap against drawing, at each temperature."""
     found = {}
     for temperature in TEMPERATURES:
         sampler = Sampler(temperature)
