@@ -8,27 +8,28 @@ from nanogpt.decoding import collect, collecting
 
 
 def predicted_speedup(tau, curve, rows, draft_ms):
-    """tau * c(1) / (c(rows) + draft): the speed-up that only drafting and the forward leave.
+    """tau * c(1) / (c(rows) + draft): the speed-up if only drafting and the forward took time.
 
     curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting a round.
+    Example: tau 3, c(1) = 2 ms, c(4) = 3 ms, drafting 1 ms: 3 * 2 / (3 + 1) = 1.5.
     """
+    # tau plain steps, c(1) each, against one round that brings the same tokens.
     return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
 
 
 def take_turns(runs, turn):
     """Advance several decoders by `turn` tokens at a time, round after round.
 
-    A machine that is slow for a second or two then is slow for all of them.
     runs: {name: nanogpt.decoding.collecting(...)}, no two with a drafter in common.
     -> {name: Generation}
     """
     finished, goal = {}, 0
     while len(finished) < len(runs):
-        goal += turn
+        goal += turn  # short turns: a machine that is slow for a second is slow for all of them
         for name, run in runs.items():
             try:
                 while name not in finished and next(run) < goal:
-                    pass
+                    pass  # tokens so far; a step may overshoot, the next turn is then shorter
             except StopIteration as end:
                 finished[name] = end.value
     return finished
@@ -39,16 +40,16 @@ def compare(decoders, prompts, max_new_tokens, turn=None):
 
     decoders: {name: start}, start(prompt, seed) -> a generator of Steps.
     turn: tokens until the next decoder's turn (see take_turns); default the whole text.
-    -> {name: list of Generation, one a prompt}. The first prompt is also decoded once, short and
-    unmeasured, to warm up. The order of the decoders rotates, so none always goes first.
+    -> {name: list of Generation, one a prompt}.
     """
     names = list(decoders)
-    for name in names:
+    for name in names:  # warm up: the first calls pay for memory and kernels
         collect(decoders[name](prompts[0], 0), min(8, max_new_tokens))
     gc.collect()
     gc.freeze()  # else a collection of everything, 0.2 s long, hits some decoder in mid-step
     results = {name: [] for name in names}
     for i, prompt in enumerate(prompts):
+        # The order rotates, so that none always goes first; prompt i has seed i for everybody.
         runs = {name: collecting(decoders[name](prompt, i), max_new_tokens)
                 for name in names[i % len(names):] + names[:i % len(names)]}
         for name, generation in take_turns(runs, turn or max_new_tokens).items():
@@ -62,11 +63,11 @@ def summarize(generations):
     drafted: tokens a step; verb_ms: {verb: milliseconds a step}, draft, verify, accept, commit;
     accepted: a list, the drafts accepted in each step.
     """
-    tokens = sum(len(g.tokens) - 1 for g in generations)
+    tokens = sum(len(g.tokens) - 1 for g in generations)  # the prefill's token is not counted
     steps = [step for g in generations for step in g.steps]
     seconds, n = sum(g.seconds for g in generations), max(len(steps), 1)
     return {
-        "tau": tokens / n,
+        "tau": tokens / n,  # sums over sums: a long text counts more than a short one
         "tokens_per_second": tokens / max(seconds, 1e-12),
         "ms_per_step": 1e3 * seconds / n,
         "drafted": sum(step.drafted for step in steps) / n,
@@ -78,6 +79,7 @@ def summarize(generations):
 
 def speedup(generations, baseline):
     """Median over the prompts of (seconds per token of the baseline) / (of this decoder)."""
+    # Ratios prompt by prompt: both saw the same text and the same moments of the machine.
     ratios = [g.tokens_per_second / b.tokens_per_second
               for g, b in zip(generations, baseline, strict=True)]
-    return statistics.median(ratios)
+    return statistics.median(ratios)  # one disturbed prompt moves a mean, not the median

@@ -8,9 +8,7 @@ The contract that speculative decoding leans on:
     logits, hidden = target(tokens, positions, mask, cache)   # new rows behind cache.length
     cache.commit(rows)                                        # keep these new rows, in this order
 
-`forward` never moves `cache.length`. It writes the keys and values of the new rows behind the
-committed ones, and whatever `commit` does not keep is overwritten by the next forward. So a
-rejected draft costs nothing to undo.
+`forward` never moves `cache.length`, so a rejected draft costs nothing to undo.
 """
 
 from dataclasses import dataclass
@@ -39,14 +37,15 @@ class KVCache:
 
     def __init__(self, config, batch, rows, device, dtype):
         head_dim = config.n_embd // config.n_head
+        # One tensor for all layers, made once: no torch.cat a token, and a gather is one call.
         shape = (config.n_layer, 2, batch, config.n_head, rows, head_dim)
         self.kv = torch.zeros(shape, device=device, dtype=dtype)
-        self.length = 0
+        self.length = 0  # committed rows; what lies behind them is scratch
 
     def reserve(self, n):
         """Make room for n rows behind the committed ones (a no-op on all but huge trees)."""
         missing = self.length + n - self.kv.shape[-2]
-        if missing > 0:
+        if missing > 0:  # what is committed keeps its place; zeros come behind it
             self.kv = F.pad(self.kv, (0, 0, 0, missing))
 
     def write(self, layer, new):
@@ -55,18 +54,19 @@ class KVCache:
         -> all keys and values of the layer, committed and new, (2, B, n_head, length + N, head_dim)
         """
         end = self.length + new.shape[-2]
+        # `length` stays: what `commit` does not keep, the next forward overwrites.
         self.kv[layer, ..., self.length:end, :] = new
         return self.kv[layer, ..., :end, :]
 
     def commit(self, rows):
         """Keep the new rows with these indices (0 = first row behind `length`), in this order.
 
-        A chain keeps a prefix, a tree keeps a root-to-node path; everything else is forgotten.
-        rows: a list of ints.
+        rows: a list of ints; everything else is forgotten.
         """
         n = len(rows)
-        if rows != list(range(n)):  # a prefix already lies where it belongs
+        if rows != list(range(n)):  # a chain keeps a prefix, which already lies where it belongs
             index = torch.tensor(rows, device=self.kv.device) + self.length
+            # A tree keeps a path. index_select copies first, so no row is lost under another.
             self.kv[..., self.length:self.length + n, :] = self.kv.index_select(-2, index)
         self.length += n
 
@@ -82,11 +82,13 @@ def rotate(qkv, cos, sin):
     qkv (..., 3, n_head, head_dim); cos, sin (..., 3, 1, head_dim): see rope_tables.
     """
     cos, sin = cos.to(qkv.dtype), sin.to(qkv.dtype)  # a product of two dtypes is slow
+    # (a, b) -> (a cos - b sin, b cos + a sin): roll swaps the halves, sin holds the minus.
     return torch.addcmul(qkv * cos, qkv.roll(qkv.shape[-1] // 2, -1), sin)
 
 
 def rope_tables(block_size, head_dim):
     """cos and sin of each position's angles for q, k and v: (block_size, 3, 1, head_dim) each."""
+    # The first pair turns by 1 a position, the last by about 1 / 10 000: near and far.
     frequency = 10_000.0 ** (-torch.arange(0, head_dim, 2) / head_dim)  # (hd/2,)
     angle = torch.arange(block_size)[:, None] * frequency  # (block_size, hd/2)
     cos, sin = angle.cos().repeat(1, 2), torch.cat([-angle.sin(), angle.sin()], 1)
@@ -110,7 +112,7 @@ class Attention(nn.Module):
         qkv = self.qkv(x).view(B, N, 3, self.n_head, C // self.n_head)
         qkv = rotate(qkv, cos, sin).permute(2, 0, 3, 1, 4)  # (3, B, nh, N, hd)
         q, k, v = qkv
-        if cache is not None:
+        if cache is not None:  # only the new rows were computed; the old ones are read
             k, v = cache.write(layer, qkv[1:])  # (B, nh, past + N, hd)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, nh, N, hd)
         return self.out(y.transpose(1, 2).reshape(B, N, C))
@@ -126,7 +128,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
 
     def forward(self, x, cos, sin, bias, cache, layer):
-        x = x + self.attention(norm(x), cos, sin, bias, cache, layer)
+        x = x + self.attention(norm(x), cos, sin, bias, cache, layer)  # rows look at each other
         return x + self.down(F.relu(self.up(norm(x))).square())
 
 
@@ -145,6 +147,7 @@ class GPT(nn.Module):
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
 
         cos, sin = rope_tables(config.block_size, config.n_embd // config.n_head)
+        # Buffers move with the model; they can be computed again, so no file holds them.
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
@@ -164,8 +167,8 @@ class GPT(nn.Module):
         return self.embed.weight.device
 
     def new_cache(self, batch=1):
-        """An empty cache with room for a full context and a tree of 256 nodes behind it."""
-        rows = self.block_size + 256
+        """An empty cache."""
+        rows = self.block_size + 256  # a full context and a tree of 256 nodes behind it
         return KVCache(self.config, batch, rows, self.device, self.embed.weight.dtype)
 
     def forward(self, tokens, positions=None, mask=None, cache=None):
@@ -177,12 +180,11 @@ class GPT(nn.Module):
             bool, True = may attend; rows before those M are visible to all. Default: causal.
         cache: KVCache, or None to attend among the N rows only.
         Returns logits (B, N, V) and hidden, a list of n_layer + 1 tensors (B, N, C): hidden[i]
-        is the residual stream after i blocks (hidden[0] the embedding, hidden[-1] what the
-        final norm and the output matrix read).
-        Raises ValueError if the N rows do not fit into the context window; positions that are
-        given are the caller's to check, since looking at them would wait for the device.
+        is the residual stream after i blocks, hidden[0] the embedding.
+        Raises ValueError if the N rows do not fit into the context window.
         """
         N, past = tokens.shape[1], cache.length if cache is not None else 0
+        # Positions that are given are the caller's to check: looking would wait for the device.
         if positions is None:
             if past + N > self.block_size:
                 raise ValueError(
@@ -196,12 +198,12 @@ class GPT(nn.Module):
         if mask is None and N > 1:
             mask = torch.ones(N, N, dtype=torch.bool, device=tokens.device).tril()
         if mask is not None:
-            bias = self.lm_head.weight.new_zeros(N, past + N)
+            bias = self.lm_head.weight.new_zeros(N, past + N)  # 0: all that is cached is visible
             bias[:, -mask.shape[1]:].masked_fill_(~mask.to(tokens.device), -torch.inf)
 
         x = self.embed(tokens)  # (B, N, C)
-        hidden = [x]
+        hidden = [x]  # draft heads and block drafters read what lies between the layers
         for layer, block in enumerate(self.blocks):
             x = block(x, cos, sin, bias, cache, layer)
             hidden.append(x)
-        return self.lm_head(norm(x)), hidden
+        return self.lm_head(norm(x)), hidden  # (B, N, V)

@@ -2,8 +2,7 @@
 
 For the matrices inside a network, where a gradient step is dominated by a few directions; after
 orthogonalisation all directions move alike. torch.optim.Muon does the same, but always in
-bfloat16, which a CPU without such instructions emulates 60 times slower than float32. Here the
-products run in whatever is fast on the machine.
+bfloat16, which a CPU without such instructions emulates 60 times slower than float32.
 
 Source: Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024).
 """
@@ -16,12 +15,17 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic a x + b x^3 + c x^5
 
 
 def orthogonalize(update, steps=5):
-    """Newton-Schulz: (m, n) -> about U V^T of its SVD; singular values between 0.7 and 1.2."""
+    """Newton-Schulz: (m, n) -> about U V^T of its SVD; singular values between 0.7 and 1.2.
+
+    They come near 1 and no nearer: the coefficients are chosen for speed. A zero matrix stays zero.
+    """
     a, b, c = COEFFICIENTS
+    # Whatever multiplies faster here; five steps forgive the rounding of bfloat16.
     x = update.bfloat16() if bf16_is_faster(update.device) else update.float()
     wide = x.shape[0] <= x.shape[1]
     x = x if wide else x.T  # so that the Gram matrix below is the small one
-    x = x / x.norm().clamp(min=1e-7)  # the largest singular value is now at most 1
+    # The Frobenius norm is at least the largest singular value: all of them are now in [0, 1].
+    x = x / x.norm().clamp(min=1e-7)
     for _ in range(steps):
         gram = x @ x.T  # (m, m)
         x = a * x + (b * gram + c * gram @ gram) @ x  # the quintic, on every singular value
@@ -43,9 +47,10 @@ class Muon(torch.optim.Optimizer):
                 if weight.grad is None:
                     continue
                 state = self.state[weight]
-                if not state:
-                    state["average"] = torch.zeros_like(weight)
-                average = state["average"].lerp_(weight.grad, 1 - momentum)
+                if not state:  # the first step, or the parameter had no gradient before
+                    state["momentum_buffer"] = torch.zeros_like(weight)  # torch's name for it
+                average = state["momentum_buffer"].lerp_(weight.grad, 1 - momentum)
+                # Nesterov: look ahead along the average that this gradient is already part of.
                 update = orthogonalize(weight.grad.lerp(average, momentum))
                 # A tall matrix gets a larger step, so that one rate serves all shapes.
                 scale = max(1, weight.shape[0] / weight.shape[1]) ** 0.5

@@ -5,10 +5,13 @@
 
 Muon for the hidden matrices, AdamW for the rest, linear warm-up and decay, bfloat16 where the
 machine is faster with it. The state is saved as it goes and after Ctrl-C; the next run with the
-same settings goes on from there. Batches depend on (seed, step) alone, so it sees the same data.
+same settings goes on from there.
 """
 
+import contextlib
 import os
+import signal
+import threading
 import time
 from dataclasses import asdict, replace
 
@@ -26,24 +29,24 @@ from nanogpt.sizes import SIZES
 
 
 class Optimizer:
-    """Muon for the weight matrices inside a model, AdamW for everything else.
-
-    Muon orthogonalises each update, which means something for a matrix between two hidden
-    spaces, but not for embeddings, output matrices or vectors.
-    """
+    """Muon for the weight matrices inside a model, AdamW for everything else."""
 
     def __init__(self, model, recipe):
+        # To make an update orthogonal means something between two hidden spaces. Rows of an
+        # embedding or an output matrix stand for tokens, of which a batch sees some.
         outer = {"embed.weight", "lm_head.weight"}
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         hidden = [p for n, p in named if p.ndim == 2 and n not in outer]
         other = [p for n, p in named if p.ndim != 2 or n in outer]
         self.parts = []
         if other:
+            # No weight decay: a few hundred steps on a small corpus are over before it matters.
             self.parts.append(torch.optim.AdamW(
                 other, lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.0
             ))
-        if hidden:
+        if hidden:  # a draft head may have none
             self.parts.append(Muon(hidden, recipe.muon_lr, recipe.momentum))
+        # Two optimizers with rates of their own, one schedule for both.
         self.peaks = [part.param_groups[0]["lr"] for part in self.parts]
 
     def step(self, scale):
@@ -51,7 +54,7 @@ class Optimizer:
         for part, peak in zip(self.parts, self.peaks, strict=True):
             part.param_groups[0]["lr"] = peak * scale
             part.step()
-            part.zero_grad(set_to_none=True)
+            part.zero_grad(set_to_none=True)  # gradients add up otherwise
 
     def state_dict(self):
         return [part.state_dict() for part in self.parts]
@@ -63,12 +66,31 @@ class Optimizer:
 
 def schedule(step, recipe):
     """Linear warm-up, then linear decay to zero: the learning rate's scale at a step."""
+    # One line rises from 1 / warmup, the other falls from 1 to 1 / steps; the lower one holds.
     return min((step + 1) / recipe.warmup, (recipe.steps - step) / recipe.steps)
 
 
 def step_generator(recipe, step, rank=0):
-    """The randomness of one step's batch: the same whether or not training was interrupted."""
+    """The randomness of one step's batch, in one of up to 64 processes."""
+    # Of the step alone, not of those before it: a resumed training sees the same data.
     return torch.Generator().manual_seed(recipe.seed * 1_000_003 + step * 64 + rank)
+
+
+@contextlib.contextmanager
+def ctrl_c_waits():
+    """Ctrl-C in here is heard at the end: what is in here happens whole."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    pressed = []
+    # A handler of our own notes the key; the one that was there before comes back behind it.
+    before = signal.signal(signal.SIGINT, lambda *args: pressed.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:  # now it does what it does elsewhere
+        signal.raise_signal(signal.SIGINT)
 
 
 def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=30.0):
@@ -77,7 +99,7 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     batch_loss(step) -> scalar loss of that step's batch (called under autocast).
     evaluate() -> a number printed at the end (a validation loss), or None.
     path, config: see nanogpt.checkpoint; name: shown on the progress bar.
-    An interrupted run is saved every `save_every` seconds and on Ctrl-C, and resumed.
+    The state is saved every `save_every` seconds and on Ctrl-C.
     -> seconds spent on training in this call (0.0 if the weights were loaded).
     """
     device = next(model.parameters()).device
@@ -86,13 +108,13 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     if saved is not None:
         try:
             model.load_state_dict(saved["model"])
-        except RuntimeError:
+        except RuntimeError:  # right settings, wrong shapes: written by other code
             raise ValueError(f"checkpoint {path} does not fit this model; delete it") from None
-        first = saved["step"]
+        first = saved["step"]  # how many updates the weights have had
         if first == recipe.steps:
-            return 0.0
+            return 0.0  # finished: such a file holds no optimizer
         optimizer.load_state_dict(saved["optimizer"])
-    chief = not dist.is_initialized() or dist.get_rank() == 0
+    chief = not dist.is_initialized() or dist.get_rank() == 0  # one process writes and prints
 
     def save(step, **more):
         if chief:
@@ -100,31 +122,35 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
 
     model.train()
     start = last_save = time.perf_counter()
+    # initial, total: the bar of a resumed training goes on where it stopped.
     bar = tqdm(range(first, recipe.steps), desc=f"train {name}", initial=first,
                total=recipe.steps, disable=not chief, mininterval=0.5, dynamic_ncols=True)
-    step, smooth = first, None
+    done, smooth = first, None
     try:
         for step in bar:
             with autocast(device):
                 loss = batch_loss(step)
-            loss.backward()
-            optimizer.step(schedule(step, recipe))
-            if step % 10 == 0:
+            loss.backward()  # outside: it takes each operation's precision from the forward
+            with ctrl_c_waits():
+                # Together: an update that is not counted would be made once more on resuming.
+                optimizer.step(schedule(step, recipe))
+                done = step + 1
+            if step % 10 == 0:  # .item() waits for the device, so not at every step
+                # A mean that forgets: one batch's loss jumps too much to be read.
                 smooth = loss.item() if smooth is None else 0.8 * smooth + 0.2 * loss.item()
                 bar.set_postfix(loss=f"{smooth:.3f}")
             if time.perf_counter() - last_save > save_every:
-                save(step + 1, optimizer=optimizer.state_dict())
+                save(done, optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
-        step = recipe.steps
-    except KeyboardInterrupt:
-        save(step, optimizer=optimizer.state_dict())
+    except KeyboardInterrupt:  # the batch in work is dropped; the next run draws it again
+        save(done, optimizer=optimizer.state_dict())
         bar.close()
-        print(f"\nstopped at step {step} of {recipe.steps}; the next run goes on there")
+        print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
         raise SystemExit(130) from None
     model.eval()
     seconds = time.perf_counter() - start
     value = evaluate() if evaluate is not None else None
-    save(recipe.steps, val_loss=value)
+    save(recipe.steps, val_loss=value)  # finished: nobody needs the optimizer's averages
     if chief:
         print(f"trained {name} in {seconds:.0f} s"
               + (f", validation loss {value:.3f}" if value is not None else ""))
@@ -135,14 +161,15 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
 def validation_loss(model, split, batch_size=16):
     """Mean cross-entropy in nats a token, over the whole split in windows of block_size."""
     size = model.block_size
-    n = (len(split) - 1) // size
+    n = (len(split) - 1) // size  # whole windows; the last tokens may be left out
     x = split[:n * size].view(n, size)
-    y = split[1:n * size + 1].view(n, size)
+    y = split[1:n * size + 1].view(n, size)  # (n, size): the token after each
     total = 0.0
     for i in range(0, n, batch_size):
         with autocast(model.device):
             logits, _ = model(x[i:i + batch_size].to(model.device))
         target = y[i:i + batch_size].to(model.device)
+        # In float32: a sum over a whole text loses digits in bfloat16.
         total += F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), reduction="sum")
     return float(total) / (n * size)
 
@@ -157,25 +184,30 @@ def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None, comp
         raise ValueError(f"size is '{size}'; it must be one of {', '.join(SIZES)}")
     recipe = recipe or SIZES[size].recipe
     model_config = SIZES[size].config(dataset.vocab_size)
+    # All that determines the weights is part of the file's name.
     config = {"model": asdict(model_config), "recipe": asdict(recipe),
               "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path(size, config, folder)
     if retrain:
         path.unlink(missing_ok=True)
 
-    torch.manual_seed(recipe.seed)
+    torch.manual_seed(recipe.seed)  # the same first weights in every process
     model = GPT(model_config).to(device)
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    network = torch.compile(model) if compile else model
+    if recipe.batch_size % world:  # else sequences are dropped, or a process has none
+        raise ValueError(f"batch_size is {recipe.batch_size}; it must be a multiple of the number "
+                         f"of processes, {world}")
+    network = torch.compile(model) if compile else model  # the same parameters, so `model` learns
     if world > 1:
-        network = torch.nn.parallel.DistributedDataParallel(network)
+        network = torch.nn.parallel.DistributedDataParallel(network)  # averages the gradients
 
     def batch_loss(step):
-        generator = step_generator(recipe, step, rank)
+        generator = step_generator(recipe, step, rank)  # each process draws sequences of its own
         x, y = dataset.batch(
             dataset.train, recipe.batch_size // world, model.block_size, generator
-        )
+        )  # (B, N) each
         logits, _ = network(x.to(device))  # (B, N, V)
+        # (B N, V) against (B N,): every row of the window is a lesson.
         return F.cross_entropy(logits.flatten(0, 1).float(), y.to(device).flatten())
 
     fit(model, batch_loss, recipe, path, config, f"{size} GPT",
@@ -185,14 +217,14 @@ def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None, comp
 
 def start_processes(device_name):
     """Join the other processes of a `torchrun`, if there are any -> the device name to use."""
-    if "RANK" not in os.environ:
+    if "RANK" not in os.environ:  # torchrun sets it
         return device_name
     on_cuda = torch.cuda.is_available() and device_name in ("auto", "cuda")
-    dist.init_process_group("nccl" if on_cuda else "gloo")
+    dist.init_process_group("nccl" if on_cuda else "gloo")  # nccl knows GPUs alone
     if not on_cuda:
         return "cpu"
     local = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local)
+    torch.cuda.set_device(local)  # one GPU a process, counted on each machine
     return f"cuda:{local}"
 
 
@@ -207,9 +239,10 @@ def main(argv=None):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
-    args.device = start_processes(args.device)
+    args.device = start_processes(args.device)  # before cli.setup, which asks for the device
     dataset, device = cli.setup(args)
     recipe = SIZES[args.size].recipe
+    # Another recipe is another file name: a short trial never stands in for the real model.
     recipe = replace(recipe, steps=args.steps or recipe.steps, seed=args.seed,
                      batch_size=args.batch_size or recipe.batch_size)
     model = get_gpt(args.size, dataset, device, args.retrain, recipe, compile=args.compile)

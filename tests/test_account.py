@@ -1,19 +1,30 @@
 """Tables and the sentence on the bottleneck: numbers that can be checked on paper."""
 
+import copy
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+import chain_specdec
+import tree_attention
+from chain_specdec import GPTDraft, speculate_chain
+from nanogpt import decoding
 from nanogpt.account import (
     distinct_share,
+    extra_ms,
     histogram,
     logits_before,
     print_bottlenecks,
     print_differences,
     why_not_faster,
 )
-from nanogpt.decoding import Generation, Step, collect, plain_decode
+from nanogpt.contest import summarize
+from nanogpt.decoding import Generation, Step, Stopwatch, collect, plain_decode
+from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
+from tree_attention import Tree, speculate, walk
 
 
 def test_the_histogram_counts_percent_of_the_steps_and_pools_the_long_ones():
@@ -28,19 +39,157 @@ def generation(tokens, rounds, **ms):
     return Generation([0] * (tokens * rounds + 1), steps, rounds * sum(ms.values()) / 1e3)
 
 
-@pytest.mark.parametrize("draft, verify, accept, worst", [
-    (3.0, 2.5, 0.5, "drafting"),
-    (0.5, 4.0, 0.5, "verifying more than one row"),
-    (0.5, 2.5, 3.0, "accepting, committing and Python"),
+@pytest.mark.parametrize("draft, verify, accept, loop, worst", [
+    (3.0, 2.5, 0.75, 0.25, "drafting"),
+    (0.5, 4.0, 0.75, 0.25, "verifying more than one row"),
+    (0.5, 2.5, 3.0, 0.25, "accepting and committing"),
+    (0.5, 2.5, 0.75, 3.0, "the loop"),
 ])
-def test_the_largest_part_of_a_round_is_the_bottleneck(draft, verify, accept, worst):
-    results = {"plain": [generation(1, 6, verify=1.5, accept=0.5)],
-               "x": [generation(3, 2, draft=draft, verify=verify, accept=accept)]}
-    sentence, step = why_not_faster("x", results, "plain"), draft + verify + accept
-    assert f"bottleneck is {worst}." in sentence
+def test_the_largest_part_of_a_round_is_the_bottleneck(draft, verify, accept, loop, worst):
+    results = {"plain": [generation(1, 6, verify=1.5, accept=0.25, commit=0.25)],
+               "x": [generation(3, 2, draft=draft, verify=verify, accept=accept, other=loop)]}
+    sentence, step = why_not_faster("x", results, "plain"), draft + verify + accept + loop
+    assert sentence.endswith(
+        f"That is why the speed-up is not 3.00x. The largest part is {worst}.")
     assert f"3.00 tokens a forward, {6 / step:.2f}x" in sentence
     assert f"A round takes {step:.2f} ms, a plain step 2.00" in sentence
-    assert f"drafting {draft:.2f}, verifying more than one row {verify - 2:.2f}" in sentence
+    assert (f"drafting {draft:.2f}, verifying more than one row {verify - 1.5:.2f}, accepting and "
+            f"committing {accept - 0.5:.2f}, the loop {loop:.2f}.") in sentence
+
+
+def test_the_parts_add_up_to_the_whole_difference():
+    """By hand: a plain step of 2 ms; rounds of 6 ms on average, in two texts of unlike rounds."""
+    plain = [generation(1, 6, verify=1.75, accept=0.125, commit=0.125)]
+    rounds = [generation(3, 2, draft=1, verify=3, accept=1, commit=0.5, other=0.5),
+              generation(2, 2, draft=2, verify=2, accept=1, commit=0.5, other=0.5)]
+    parts = extra_ms(rounds, plain)
+    assert parts == pytest.approx({"drafting": 1.5, "verifying more than one row": 0.75,
+                                   "accepting and committing": 1.25, "the loop": 0.5})
+    assert sum(parts.values()) == pytest.approx(6 - 2)
+
+
+@pytest.mark.parametrize("rounds, verdict", [
+    # 1.9 ms a round, 2.0 a plain step: more than tau
+    ([generation(3, 2, verify=1.9)], "A round costs no more than a plain step, so nothing of tau"),
+    ([generation(3, 2, verify=2.0)], "A round costs no more than a plain step, so nothing of tau"),
+    ([generation(3, 2, verify=2.001)], "A round costs no more than a plain step, so nothing of"),
+    ([generation(3, 2, verify=2.02)], "That is why the speed-up is not 3.00x"),
+    # two texts of one round with 3 tokens, one with a hundred rounds of 2: tau 2.02, median 2.86x
+    ([generation(3, 1, verify=2.1)] * 2 + [generation(2, 100, verify=2.1)],
+     "Tau pools the prompts and the speed-up is their median"),
+])
+def test_a_speed_up_above_tau_is_told_in_another_way(rounds, verdict):
+    results = {"plain": [generation(1, 6, verify=2.0)] * len(rounds), "x": rounds}
+    sentence = why_not_faster("x", results, "plain")
+    assert verdict in sentence
+    assert ("That is why" in sentence) == ("That is why" in verdict)
+
+
+# ---------------------------------------------------------------- what is booked under which verb
+
+
+COSTS = {"propose": 1.0, "mask": 2.0, "forward": 4.0, "sampler": 8.0, "dice": 16.0, "commit": 32.0,
+         "observe": 64.0}
+
+
+class FakeClock:
+    """A clock that only these calls move: `takes(what, f)` is f, and then so many seconds later."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(decoding.time, "perf_counter", lambda: self.now)
+
+    def takes(self, what, call):
+        def slow(*args, **kwargs):
+            self.now += COSTS[what]
+            return call(*args, **kwargs)
+        return slow
+
+
+class SlowDice(Dice):
+    """Dice on a fake clock."""
+
+    def __init__(self, clock):
+        super().__init__(3)
+        self.draw = clock.takes("dice", super().draw)
+
+
+def slow_decoders(clock, monkeypatch):
+    """{name: a decoding loop whose parts take the seconds of COSTS}; target and dice differ."""
+    target = random_gpt(1, block_size=64)
+    slow_target = copy.copy(target)
+    slow_target.forward = clock.takes("forward", target.forward)
+    sampler = clock.takes("sampler", Sampler(0.0))
+    monkeypatch.setattr(KVCache, "commit", clock.takes("commit", KVCache.commit))
+    monkeypatch.setattr(tree_attention, "ancestor_mask",
+                        clock.takes("mask", tree_attention.ancestor_mask))
+    chain, tree = GPTDraft(random_gpt(1, block_size=64)), fixed_drafter(clock)
+    monkeypatch.setattr(chain_specdec, "draft", clock.takes("propose", lambda *a: (
+        [1, 2, 3], [torch.full((11,), 1 / 11)] * 3)))
+    chain.observe = clock.takes("observe", lambda *a: None)
+    return {
+        "plain": plain_decode(slow_target, [1, 2], sampler, SlowDice(clock)),
+        "chain": speculate_chain(slow_target, chain, [1, 2], 3, sampler, SlowDice(clock)),
+        "tree": speculate(slow_target, tree, [1, 2], sampler, SlowDice(clock), walk),
+    }
+
+
+def fixed_drafter(clock):
+    """A drafter that always proposes the root, two children and a grandchild."""
+    def propose(root, room):
+        return Tree([root, 1, 2, 3], [-1, 0, 0, 1])
+
+    return SimpleNamespace(reset=lambda: None, observe=clock.takes("observe", lambda *a: None),
+                           propose=clock.takes("propose", propose))
+
+
+def test_every_loop_books_the_same_thing_under_the_same_verb(monkeypatch):
+    clock = FakeClock(monkeypatch)
+    forward, sampler, dice, commit = (COSTS[w] for w in ("forward", "sampler", "dice", "commit"))
+    for name, steps in slow_decoders(clock, monkeypatch).items():
+        next(steps)  # the prefill
+        for _ in range(4):
+            start = clock.now
+            step = next(steps)
+            drawn = step.seconds["accept"] / dice  # coins and draws: as many as the rule asks for
+            expected = {"verify": forward + sampler, "accept": drawn * dice, "commit": commit}
+            if name != "plain":
+                expected["draft"] = COSTS["propose"]
+                expected["commit"] += COSTS["observe"]
+            if name == "tree":
+                expected["verify"] += COSTS["mask"]
+            assert step.seconds == expected, name
+            assert drawn == int(drawn) >= 1
+            assert sum(step.seconds.values()) == clock.now - start  # no second is booked twice
+
+
+def test_the_account_of_decoders_on_a_fake_clock(monkeypatch):
+    """Their parts add up, and nothing is left for the loop: the clock stands still there."""
+    clock = FakeClock(monkeypatch)
+    texts = {name: [collect(steps, 20)]
+             for name, steps in slow_decoders(clock, monkeypatch).items()}
+    plain = summarize(texts["plain"])
+    assert plain["ms_per_step"] == pytest.approx(1e3 * (4 + 8 + 16 + 32))
+    for name in ("chain", "tree"):
+        parts, line = extra_ms(texts[name], texts["plain"]), summarize(texts[name])
+        assert sum(parts.values()) == pytest.approx(line["ms_per_step"] - plain["ms_per_step"])
+        assert parts["the loop"] == pytest.approx(0, abs=1e-6)
+        assert parts["drafting"] == pytest.approx(1e3)
+        assert parts["verifying more than one row"] == pytest.approx(2e3 * (name == "tree"))
+
+
+def test_a_lap_begins_where_the_last_one_ended(monkeypatch):
+    clock = FakeClock(monkeypatch)
+    watch = Stopwatch(torch.device("cpu"))
+    for verb, seconds in (("draft", 1), ("verify", 2), ("draft", 4), ("commit", 0)):
+        clock.now += seconds
+        watch.lap(verb)
+    assert watch.seconds == {"draft": 5, "verify": 2, "commit": 0}
+    clock.now += 8  # the pause between two steps is nobody's
+    watch.start()
+    clock.now += 16
+    watch.lap("verify")
+    assert watch.seconds == {"verify": 16}
 
 
 def test_the_predicted_speed_up_is_tau_times_c1_over_the_cost_of_a_round(capsys):

@@ -2,14 +2,15 @@
 
 Sampling could only say "no difference seen". Here chance itself is replaced: `outcomes(run)`
 calls `run(dice)` once for every possible sequence of draws and yields each result with its exact
-probability. `output_law` completes each result to a fixed length with the target's own law, so
-the law of speculative decoding and the law of plain decoding can be compared number by number.
+probability. So the distribution of speculative decoding's output and that of plain decoding's can
+be compared number by number.
 
     outcomes(lambda dice: dice.flip(0.25) + dice.flip(0.5))
     -> (0, .375), (1, .375), (1, .125), (2, .125), one for each sequence of flips
 
 Two scales: `outcomes` on one function, `loop_law` on a whole decoding loop with a ToyTarget and
-a ToyDraft or ToyHead in place of the networks.
+a ToyDraft in place of the networks. A "law" in a function's name is a distribution over texts:
+{tuple of tokens: probability}.
 """
 
 import torch
@@ -25,13 +26,14 @@ class EnumeratingDice:
         self.probability = 1.0
 
     def draw(self, probs):
-        probs = probs.double() / probs.double().sum()
-        possible = [i for i, p in enumerate(probs.tolist()) if p > 0]
+        probs = probs.double() / probs.double().sum()  # (V,); the real Dice normalises, too
+        possible = [i for i, p in enumerate(probs.tolist()) if p > 0]  # what the real one may draw
         turn = len(self.taken)
+        # Behind the script: the first outcome that can be; `outcomes` visits the others later.
         outcome = self.script[turn] if turn < len(self.script) else possible[0]
         self.choices.append(possible)
         self.taken.append(outcome)
-        self.probability *= float(probs[outcome])
+        self.probability *= float(probs[outcome])  # draws are independent, given those before
         return outcome
 
     def flip(self, p):
@@ -40,7 +42,7 @@ class EnumeratingDice:
 
 def outcomes(run):
     """Yield (result, probability) of `run(dice)` for every possible sequence of draws."""
-    script = []
+    script = []  # the first run takes the first outcome of every draw
     while script is not None:
         dice = EnumeratingDice(script)
         yield run(dice), dice.probability
@@ -48,55 +50,57 @@ def outcomes(run):
         script = None
         for turn in reversed(range(len(dice.taken))):
             later = [c for c in dice.choices[turn] if c > dice.taken[turn]]
-            if later:
+            if later:  # what was drawn after this turn may be other draws altogether
                 script = dice.taken[:turn] + [later[0]]
                 break
 
 
 def target_law(model, sampler, prefix, length):
-    """The law of `length` tokens after `prefix` under plain decoding: {tokens: probability}."""
-    law = {(): 1.0}
+    """Plain decoding's distribution of `length` tokens after `prefix`: {tokens: probability}."""
+    law = {(): 1.0}  # the empty text is certain
     for _ in range(length):
         longer = {}
         for tokens, mass in law.items():
             probs = sampler(model.logits(tuple(prefix) + tokens))
             for token, p in enumerate(probs.tolist()):
                 if p > 0:
-                    longer[tokens + (token,)] = mass * p
+                    longer[tokens + (token,)] = mass * p  # the chain rule, one token on
         law = longer
     return law
 
 
 def output_law(model, sampler, prefix, length, emit):
-    """The law of the first `length` tokens when `emit(dice) -> emitted tokens` goes first.
+    """The distribution of the first `length` tokens when `emit(dice) -> emitted tokens` goes first.
 
-    What `emit` leaves short is completed by plain decoding; what it emits beyond is cut.
+    The rest is plain decoding. -> {tokens: probability}
     """
     law = {}
     for emitted, probability in outcomes(emit):
-        head = tuple(int(t) for t in emitted)[:length]
+        head = tuple(int(t) for t in emitted)[:length]  # what a round emits beyond is cut
+        # Rounds emit more or fewer tokens; completed by the target, all have one length.
         tails = target_law(model, sampler, tuple(prefix) + head, length - len(head))
         for tail, mass in tails.items():
+            # Many sequences of draws end in one text: their probabilities add up.
             law[head + tail] = law.get(head + tail, 0.0) + probability * mass
     return law
 
 
 def total_variation(law, other):
-    """0.5 * sum |difference|: 0 for equal laws, 1 for laws that never agree."""
+    """0.5 * sum |difference|: 0 for equal distributions, 1 for those that never agree."""
     return 0.5 * sum(
         abs(law.get(key, 0.0) - other.get(key, 0.0))
-        for key in set(law) | set(other)
+        for key in set(law) | set(other)  # a text that one of them never writes has 0 there
     )
 
 
 def loop_law(make_steps, model, sampler, prompt, rounds, length):
-    """The law of the first `length` tokens when a decoding loop runs its prefill and `rounds`
-    rounds, and plain decoding does the rest. make_steps(dice) -> a generator of Steps."""
+    """The distribution of the first `length` tokens when a decoding loop runs its prefill and
+    `rounds` rounds, and plain decoding does the rest. make_steps(dice) -> a generator of Steps."""
 
     def emit(dice):
         steps = make_steps(dice)
         emitted = []
-        for _ in range(rounds + 1):
+        for _ in range(rounds + 1):  # the first Step is the prefill's
             emitted += next(steps).tokens
         return emitted
 

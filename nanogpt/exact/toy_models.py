@@ -59,7 +59,7 @@ class ToyTarget:
 
     Each row's prefix is read off the cache, the mask and the positions, as attention would see
     it. A sibling that is visible, a wrong position or a wrongly gathered row changes the prefix,
-    so it changes the law of the output.
+    so it changes the distribution of the output.
     """
 
     device = torch.device("cpu")
