@@ -1,4 +1,4 @@
-"""Two draft heads on the target's hidden states, and how they are trained.
+"""Two draft heads on the target's hidden states.
 
 Which hidden state exists when? At proposal time the root token has been chosen, but the target has
 not read it. So the newest hidden state is that of the token before the root. A head starts from it,
@@ -14,26 +14,18 @@ products, whatever the length of the text. The idea of drafting from the target'
 that of EAGLE (Li et al., 2024); the recurrent state instead of a transformer layer is that of the
 recurrent drafter (Cheng et al., 2024).
 
-Two heads that learn the same differ only by chance, and their confidence hardly tells who is right.
-So the chapter's heads divide the work. One is on duty inside words, the other at their edges. Off
-duty a head learns little of what the target says, and to say that it does not know.
+The products are so small that a read mostly pays for starting them. So two heads are read as one,
+each product a batch of two: `StackedHeads`. How the heads are trained stands in train_heads.py.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.model import norm
-from nanogpt.sampling import Sampler
-from nanogpt.sizes import Recipe
-from nanogpt.train import fit, step_generator
 
-RECIPE = Recipe(steps=300, batch_size=8, lr=3e-3, muon_lr=0.02)
-DEPTH = 6  # levels that the heads are trained for
-OFF_DUTY = 0.2  # weight of a place where a head is not on duty; half of it asks for ignorance
 DUTIES = ("everywhere", "inside words", "word edges")
 
 
@@ -68,25 +60,27 @@ class DraftHead(nn.Module):
         self.up = nn.Linear(width, 2 * width, bias=False)
         self.down = nn.Linear(2 * width, width, bias=False)
         self.out = nn.Linear(width, n_embd, bias=False)
-        nn.init.zeros_(self.down.weight)
+        nn.init.zeros_(self.down.weight)  # training starts from the mix alone, as a GPT's blocks do
 
     @property
     def target(self):
         return self.borrowed[0]
 
-    def features(self, hidden):
-        """hidden: a list of (B, N, C) -> the states after each row, (B, N, W)."""
-        layers = [norm(hidden[i]) for i in self.config.layers]
-        return self.fuse(torch.cat(layers, -1))
+    def features(self, hidden, rows=slice(None)):
+        """hidden: a list of (B, N, C) -> the states after these rows, (B, rows, W)."""
+        # Layers differ in scale: each is normed by itself, or the last one would drown the others.
+        layers = [norm(hidden[i][:, rows]) for i in self.config.layers]
+        return self.fuse(torch.cat(layers, -1))  # (B, rows, len(layers) C) -> (B, rows, W)
 
     def advance(self, states, tokens):
         """One read: states (..., W), token ids (...) -> states (..., W)."""
-        embedded = self.target.embed(tokens)
-        x = self.mix(torch.cat([norm(states), norm(embedded)], -1))
-        return x + self.down(F.relu(self.up(norm(x))).square())
+        embedded = self.target.embed(tokens)  # (..., C)
+        x = self.mix(torch.cat([norm(states), norm(embedded)], -1))  # (..., W + C) -> (..., W)
+        return x + self.down(F.relu(self.up(norm(x))).square())  # the MLP of a GPT's block
 
     def guess(self, states):
         """states (..., W) -> log-probabilities of the next token (..., V)."""
+        # Through the target's own last norm and output matrix: a head need not learn the words.
         logits = self.target.lm_head(norm(self.out(norm(states))))
         return torch.log_softmax(logits.float(), -1)
 
@@ -98,8 +92,8 @@ class DraftHead(nn.Module):
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
         """Committed: hidden[layer][:, rows] are the target's hidden states of these tokens."""
-        last = [layer[:, rows[-1:]] for layer in hidden]  # the newest one is all that is needed
-        self.state = self.features(last)[0]  # (1, W)
+        # The newest row is all that is needed: the target has put the whole text into it.
+        self.state = self.features(hidden, rows[-1:])[0]  # (1, W)
 
     @torch.inference_mode()
     def read(self, states, tokens):
@@ -108,115 +102,76 @@ class DraftHead(nn.Module):
         -> log-probabilities of the token after each node (n, V) on the CPU, their states (n, W).
         """
         states = self.advance(states, torch.tensor(tokens, device=states.device))
-        return self.guess(states).cpu(), states
+        return self.guess(states).cpu(), states  # the tree grows in Python, the states stay there
+
+    @staticmethod
+    def stack(heads):
+        """Several heads, read as one."""
+        return StackedHeads(heads)
 
 
-# ---------------------------------------------------------------- training
+# ---------------------------------------------------------------- several heads as one
 
 
-def inside_words(tokens, letters):
-    """Which proposals stand inside a word: their root and the token before it end in a letter.
+class StackedLinear(nn.Module):
+    """The same layer of H heads as one batched product: (H, N, C_in) -> (H, N, C_out).
 
-    tokens (B, T); letters (V,) bool -> (B, T - DEPTH) bool, entry t for the root token t + 1.
+    weights: of each head (C_out, C_in), as nn.Linear keeps them; they are copied.
     """
-    is_letter = letters[tokens]  # (B, T)
-    return is_letter[:, :-DEPTH] & is_letter[:, 1:tokens.shape[1] - DEPTH + 1]
 
-
-def on_duty(duty, tokens, letters):
-    """(B, T - DEPTH) bool: the proposals that a head of this duty is there for."""
-    inside = inside_words(tokens, letters)
-    return {"everywhere": torch.ones_like(inside), "inside words": inside,
-            "word edges": ~inside}[duty]
-
-
-def head_loss(head, tokens, hidden, labels, duty):
-    """Cross-entropy against the target's own distributions, mean over depths and positions.
-
-    tokens (B, T); hidden: the target's list of (B, T, C) for them; labels (B, T, V): row t is the
-    target's distribution of token t + 1; duty (B, T - DEPTH) bool: see on_duty.
-    Every position t is a proposal: the state starts from hidden[t], the root is token t + 1, and
-    depth d predicts what the target says after reading token t + d. The text itself is read in
-    place of drafted tokens, since a draft is of use only as long as it is what the target says.
-
-    Off duty the label is half the target's distribution, half the uniform one, and the weight is
-    OFF_DUTY: there the head learns above all not to be confident.
-    """
-    T, V, loss = tokens.shape[1], labels.shape[-1], 0.0
-    weight = torch.where(duty, 1.0, OFF_DUTY)  # (B, T - DEPTH)
-    known = torch.where(duty, 1.0, 0.5)[..., None]  # the target's part of the label
-    states = head.features(hidden)[:, :T - DEPTH]  # (B, T - DEPTH, W)
-    for d in range(1, DEPTH + 1):
-        states = head.advance(states, tokens[:, d:T - DEPTH + d])  # read token t + d
-        label = known * labels[:, d:T - DEPTH + d] + (1 - known) / V
-        loss = loss - (weight * (label * head.guess(states)).sum(-1)).mean()
-    return loss / DEPTH
-
-
-class Heads(nn.Module):
-    """Both heads in one module, so that one training run and one checkpoint hold them."""
-
-    def __init__(self, target, configs):
+    def __init__(self, weights):
         super().__init__()
-        self.heads = nn.ModuleList(DraftHead(target, config) for config in configs)
+        self.weight = torch.stack([weight.detach() for weight in weights])  # (H, C_out, C_in)
+
+    def forward(self, x):
+        return x @ self.weight.mT  # head h's rows meet head h's weights only
 
 
-def default_configs(n_layer, duties=DUTIES[1:]):
-    """Two heads for a target of n_layer layers, by default the chapter's specialists.
+class StackedHeads(DraftHead):
+    """H heads of one target and one width, read as one: a DraftHead whose layers are stacks.
 
-    Both read the middle and the last layer, so they differ in nothing but their duties; with
-    duties=("everywhere",) * 2 in nothing but the chance of their first weights.
+    Its formulas are DraftHead's, with an axis of H in front. Its weights are copies, made when the
+    heads are trained; the states stay with the heads.
+    Raises ValueError if the widths differ.
     """
-    return tuple(HeadConfig((n_layer // 2, n_layer), duty) for duty in duties)
+
+    def __init__(self, heads):
+        nn.Module.__init__(self)  # DraftHead's own would make weights for one head
+        if len({head.config.width for head in heads}) > 1:
+            raise ValueError(f"the heads' widths are {[head.config.width for head in heads]}; "
+                             "heads that are read together need one width")
+        layers = sorted({layer for head in heads for layer in head.config.layers})
+        self.config = replace(heads[0].config, layers=tuple(layers))
+        self.heads, self.borrowed = list(heads), heads[0].borrowed
+        self.fuse = StackedLinear([fuse_weight(head, layers) for head in heads])
+        self.mix, self.up, self.down, self.out = (
+            StackedLinear([getattr(head, name).weight for head in heads])
+            for name in ("mix", "up", "down", "out"))
+
+    @property
+    def state(self):
+        """(H, 1, W), gathered from the heads."""
+        return torch.stack([head.state for head in self.heads])
+
+    def reset(self):
+        for head in self.heads:
+            head.reset()
+
+    @torch.inference_mode()
+    def observe(self, tokens, hidden, rows):
+        # One text, so one row of features for all: (1, 1, C_in) @ (H, C_in, W) -> (H, 1, W)
+        states = self.features(hidden, rows[-1:])
+        for head, state in zip(self.heads, states, strict=True):
+            head.state = state  # (1, W), as if the head had observed by itself
 
 
-def letters_of(tokenizer):
-    """(V,) bool: which tokens end in a letter."""
-    texts = [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
-    return torch.tensor([text[-1:].isalpha() for text in texts])
+def fuse_weight(head, layers):
+    """A head's fuse.weight for these layers instead of its own: zeros where it does not look.
 
-
-def get_heads(target, dataset, device, retrain=False, configs=None, recipe=RECIPE, folder=None):
-    """The trained heads: loaded if they were trained before, else trained now, both at once.
-
-    target: a trained GPT in float32; it is frozen. Each batch runs through it once, and both heads
-    learn from the same hidden states. -> list of DraftHead
+    -> (W, len(layers) C)
     """
-    configs = configs or default_configs(target.config.n_layer)
-    config = {"heads": [{**asdict(c), "layers": list(c.layers)} for c in configs], "depth": DEPTH,
-              "off_duty": OFF_DUTY, "recipe": asdict(recipe), "target": fingerprint(target),
-              "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
-    path = checkpoint_path("draft-heads", config, folder)
-    if retrain:
-        path.unlink(missing_ok=True)
-    torch.manual_seed(recipe.seed)
-    target.requires_grad_(False)
-    both, sampler = Heads(target, configs).to(device), Sampler()
-    letters = letters_of(dataset.tokenizer).to(device)
-
-    def batch_loss(step):
-        generator = step_generator(recipe, step)
-        tokens, _ = dataset.batch(
-            dataset.train, recipe.batch_size, target.block_size, generator)
-        tokens = tokens.to(device)
-        with torch.no_grad():
-            logits, hidden = target(tokens)
-            labels = sampler(logits)
-        return sum(head_loss(head, tokens, hidden, labels,
-                             on_duty(head.config.duty, tokens, letters)) for head in both.heads)
-
-    fit(both, batch_loss, recipe, path, config, f"{len(configs)} draft heads")
-    return list(both.eval().heads)
-
-
-def heads_for_decoding(heads, target):
-    """Copies of the heads on the decoding copy of their target.
-
-    They stay in float32: on matrices this small, packing costs more time than it saves.
-    """
-    copies = []
-    for head in heads:
-        twin = DraftHead(target, head.config).to(target.device).eval().requires_grad_(False)
-        twin.load_state_dict(head.state_dict())
-        copies.append(twin)
-    return copies
+    own = head.fuse.weight.split(head.target.config.n_embd, 1)  # (W, C) for each of its layers
+    columns = {layer: torch.zeros_like(own[0]) for layer in layers}
+    for layer, weight in zip(head.config.layers, own, strict=True):
+        columns[layer] = columns[layer] + weight
+    return torch.cat(list(columns.values()), 1)

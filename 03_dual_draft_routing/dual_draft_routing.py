@@ -7,16 +7,18 @@
     commit   BOTH heads take the target's hidden states of the accepted tokens, whoever drafted
              them, so either may be chosen in the next step
 
-The target draws every emitted token itself (the walk), so no choice of tree can change the law of
-the text. Routing changes only how many tokens one forward brings.
+The target draws every emitted token itself (the walk), so no choice of tree can change the
+distribution of the text. Routing changes only how many tokens one forward brings.
 
 Source: "Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026). Its s_{t+1} is
 `root`, s_{h,i} a node's score, c_{h,i} its confidence, mu_h the mean confidence, N_h `budget`.
 """
 
+import math
+
 import torch
 
-from tree_attention import Tree
+from tree_attention import Tree  # chapter 02
 
 # ---------------------------------------------------------------- one head's tree
 
@@ -26,13 +28,71 @@ def best_nodes(scores, budget):
 
     scores: one cumulative log-score a row, the root first; equal scores go to the earlier row.
 
-    subtle: whoever keeps a node keeps its parent. A child's score is its parent's plus a
-    log-probability, so never higher, and parents stand in earlier rows, so a tie is theirs too.
-
     Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
     """
-    ranked = sorted(range(1, len(scores)), key=lambda row: (-scores[row], row))
-    return sorted([0, *ranked[:budget]])
+    # subtle: whoever keeps a node keeps its parent. A child's score is its parent's plus a
+    # log-probability, so never higher; a tie is the parent's too, for parents stand in earlier
+    # rows, and sorting leaves ties as they stood (in Python also with reverse=True).
+    ranked = sorted(range(1, len(scores)), key=scores.__getitem__, reverse=True)
+    return sorted([0, *ranked[:budget]])  # the root costs no budget
+
+
+class GrowingTree:
+    """A draft tree between two reads: what it wants read next, and how it takes what was read.
+
+    depth, top_k, budget: see grow_tree. The lists tokens, parents, scores have an entry a node.
+    """
+
+    def __init__(self, root, depth, top_k, budget):
+        self.tokens, self.parents, self.scores = [root], [-1], [0.0]
+        self.depth, self.top_k, self.budget = depth, top_k, budget
+        self.level = [0] if depth > 0 else []  # rows of the n nodes to read next; [] when done
+        self.origin = [0]  # for each of them, the place of its parent in the level before
+
+    @property
+    def to_read(self):
+        """The tokens of the level, a list of n."""
+        return [self.tokens[row] for row in self.level]
+
+    def add(self, values, ids):
+        """Take the children of the level's nodes; the best of them are the next level.
+
+        values, ids: lists of n lists, the log-probabilities and tokens of each node's children.
+        """
+        first, k = len(self.tokens), min(self.top_k, len(ids[0]))  # k children for each node
+        # Not strict: where two heads are read at once, the shorter level came filled up.
+        for node, logs, tokens in zip(self.level, values, ids, strict=False):
+            self.tokens += tokens[:k]
+            self.parents += [node] * k
+            self.scores += [self.scores[node] + log for log in logs[:k]]  # s_{h,i}, section 4
+        # A node outside the best `budget` so far has no descendant inside the best `budget` of the
+        # whole tree. So at most `budget` nodes a level are read, instead of top_k ** depth.
+        self.depth -= 1
+        kept = best_nodes(self.scores, self.budget) if self.depth > 0 else []
+        self.level = [row for row in kept if row >= first]
+        self.origin = [(row - first) // k for row in self.level]
+
+    def cut(self):
+        """-> Tree of the `budget` best nodes and the root; their scores, a list."""
+        return keep_rows(self.tokens, self.parents, self.scores,
+                         best_nodes(self.scores, self.budget))
+
+
+def keep_rows(tokens, parents, scores, rows):
+    """The part of a flat tree that these rows make; a parent's row is looked up anew.
+
+    tokens, parents, scores: lists, an entry a row; rows: rising, the root first, closed under
+    taking parents -> Tree, scores.
+    """
+    place = {-1: -1} | {row: new for new, row in enumerate(rows)}  # -1, the root's parent, stays
+    tree = Tree([tokens[row] for row in rows], [place[parents[row]] for row in rows])
+    return tree, [scores[row] for row in rows]
+
+
+def best_children(log_probs, top_k):
+    """log_probs (..., V) -> two nested lists (..., top_k), best child first: values and tokens."""
+    best = log_probs.topk(min(top_k, log_probs.shape[-1]), -1)
+    return best.values.tolist(), best.indices.tolist()
 
 
 def grow_tree(head, root, depth, top_k, budget):
@@ -42,52 +102,24 @@ def grow_tree(head, root, depth, top_k, budget):
     head.read(states, tokens) -> log-probabilities of the next token (n, V), new states (n, ...),
     for n nodes at once: states of their parents, and their own tokens.
     -> Tree of at most budget + 1 nodes; scores, a list: s_{h,i} of every node, 0.0 for the root.
-
-    subtle: a node outside the best `budget` of the tree grown so far can have no descendant inside
-    the best `budget` of the whole tree. So only nodes that are still in are expanded, and the
-    result is that of the full expansion, with at most `budget` nodes read a level instead of
-    top_k ** depth.
     """
-    tokens, parents, scores = [root], [-1], [0.0]
-    level, states = [0], head.state  # the nodes to expand, and their parents' states
-    for _ in range(depth):
-        log_probs, states = head.read(states, [tokens[row] for row in level])  # (n, V)
-        best = log_probs.topk(min(top_k, log_probs.shape[-1]), -1)  # n lists of top_k
-        children = zip(level, best.values.tolist(), best.indices.tolist(), strict=True)
-        origin = {}  # row of a new node -> which row of `states` belongs to its parent
-        for i, (node, values, ids) in enumerate(children):
-            for value, token in zip(values, ids, strict=True):
-                origin[len(tokens)] = i
-                tokens.append(token)
-                parents.append(node)
-                scores.append(scores[node] + value)
-        level = [row for row in best_nodes(scores, budget) if row in origin]
-        if not level:
-            break
-        states = states[[origin[row] for row in level]]
-    return keep_rows(tokens, parents, scores, best_nodes(scores, budget))
-
-
-def keep_rows(tokens, parents, scores, rows):
-    """The part of a flat tree that these rows make; a parent's row is looked up anew.
-
-    tokens, parents, scores: lists, an entry a row; rows: rising, the root first, closed under
-    taking parents -> Tree, scores.
-    """
-    place = {-1: -1} | {row: new for new, row in enumerate(rows)}
-    tree = Tree([tokens[row] for row in rows], [place[parents[row]] for row in rows])
-    return tree, [scores[row] for row in rows]
+    tree, states = GrowingTree(root, depth, top_k, budget), head.state
+    while tree.level:
+        # A head is recurrent: a node starts from the state that its parent's read has left.
+        log_probs, states = head.read(states[tree.origin], tree.to_read)  # (n, V), (n, W)
+        tree.add(*best_children(log_probs, top_k))
+    return tree.cut()
 
 
 # ---------------------------------------------------------------- the router
 
 
 def confidence(scores):
-    """c = exp(s) of every node but the root, (N - 1,): back from log-scores to probabilities.
+    """c = exp(s) of every node but the root, a list: back from log-scores to probabilities.
 
     Source: section 4. c of a node is the probability that its head gives to the whole path.
     """
-    return torch.tensor(scores[1:], dtype=torch.float64).exp()
+    return [math.exp(score) for score in scores[1:]]
 
 
 def mean_confidence(scores):
@@ -96,18 +128,18 @@ def mean_confidence(scores):
     scores: as for best_nodes. Source: section 5.
     Example: three nodes with the path probabilities .8, .6, .1 make mu = .5.
     """
-    c = confidence(scores)
-    return float(c.mean()) if len(c) else 0.0
+    c = confidence(scores)  # the root is certain for both heads, so it says nothing
+    return sum(c) / len(c) if c else 0.0  # where the window ends, a root stands alone
 
 
 def expected_length(scores):
     """Another statistic: the sum of c instead of its mean; scores as for best_nodes.
 
-    c of a node is the head's probability that the node is accepted, and an accepted path holds
-    one node a level, so the sum is the number of drafts that the head expects to be accepted. With
-    equally many nodes in both trees it routes as the mean does.
+    It is the number of drafts that the head expects to be accepted.
     """
-    return float(confidence(scores).sum())
+    # c is the head's probability that a node is accepted, and an accepted path holds one node a
+    # level. With equally many nodes in both trees the sum routes as the mean does.
+    return sum(confidence(scores))
 
 
 def route(statistics):
@@ -115,7 +147,42 @@ def route(statistics):
     return max(range(len(statistics)), key=lambda h: (statistics[h], -h))
 
 
+# ---------------------------------------------------------------- both heads in one read
+
+
+def grow_trees(heads, trees):
+    """grow_tree for H heads, with one read a level for all of them.
+
+    heads: as one head, with an axis in front: state (H, 1, ...); read(states (H, n, ...), tokens,
+    H lists of n) -> (H, n, V), (H, n, ...). trees: H GrowingTrees, each a root alone.
+    -> for each head what grow_tree returns.
+    """
+    each, states = torch.arange(len(trees))[:, None], heads.state  # (H, 1), (H, 1, W)
+    top_k = max(tree.top_k for tree in trees)
+    # The heads do not wait for each other's guesses, only for their own of the level before.
+    while n := max(len(tree.level) for tree in trees):
+        origin = [filled_up(tree.origin, n) for tree in trees]
+        tokens = [filled_up(tree.to_read, n) for tree in trees]
+        states = states[each, torch.tensor(origin)]  # (H, n, W): each head's own parents
+        log_probs, states = heads.read(states, tokens)  # (H, n, V), (H, n, W)
+        for tree, values, ids in zip(trees, *best_children(log_probs, top_k), strict=True):
+            tree.add(values, ids)
+    return [tree.cut() for tree in trees]
+
+
+def filled_up(numbers, n):
+    """Levels differ in width, a batch does not. Example: ([5, 3], 4) -> [5, 3, 0, 0]."""
+    return numbers + [0] * (n - len(numbers))  # whatever is read there, no node waits for it
+
+
 # ---------------------------------------------------------------- drafters for chapter 02's loop
+
+
+def check_counts(**counts):
+    """Raises ValueError if one of these counts is below 1."""
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 class HeadDrafter:
@@ -126,9 +193,7 @@ class HeadDrafter:
     """
 
     def __init__(self, head, depth=6, top_k=3, budget=8):
-        for name, value in (("depth", depth), ("top_k", top_k), ("budget", budget)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_counts(depth=depth, top_k=top_k, budget=budget)
         self.head, self.depth, self.top_k, self.budget = head, depth, top_k, budget
 
     def reset(self):
@@ -146,48 +211,50 @@ class HeadDrafter:
 
 
 class BothHeads:
-    """What every use of two heads shares: both advance on the accepted rows, whoever drafted them.
+    """What every use of two heads shares: they are read together, and both advance on the accepted
+    rows, whoever drafted them: the interchangeability lemma, section 7.
 
-    That is the interchangeability lemma, section 7. drafters: two (or more) HeadDrafters.
+    drafters: two (or more) HeadDrafters, whose heads can be stacked; they keep their own states.
     """
 
     def __init__(self, drafters):
         self.drafters = drafters
+        self.heads = drafters[0].head.stack([drafter.head for drafter in drafters])
 
     def reset(self):
-        for drafter in self.drafters:
-            drafter.reset()
+        self.heads.reset()
 
     def observe(self, tokens, hidden, rows):
         """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
-        for drafter in self.drafters:
-            drafter.observe(tokens, hidden, rows)
+        # All heads at once, also the one that was not chosen: it may be chosen next time.
+        self.heads.observe(tokens, hidden, rows)
 
     def propose_both(self, root, room):
         """-> the heads' trees, and for each the scores of its nodes."""
-        return zip(*(d.propose_scored(root, room) for d in self.drafters), strict=True)
+        planted = [GrowingTree(root, min(drafter.depth, room), drafter.top_k, drafter.budget)
+                   for drafter in self.drafters]
+        return tuple(zip(*grow_trees(self.heads, planted), strict=True))
 
 
 class RoutedDrafter(BothHeads):
     """The chapter's drafter: both trees are grown, one is returned.
 
-    choose(list of scores) -> which one, by default the paper's rule; another function makes
-    another router.
+    choose(mu of every head) -> which one; another function makes another router.
     choices: the index chosen in every step so far; means: mu of every head in every step.
     """
 
-    def __init__(self, drafters, choose=None):
+    def __init__(self, drafters, choose=route):
         super().__init__(drafters)
-        self.choose = choose or (lambda scores: route([mean_confidence(s) for s in scores]))
-        self.choices, self.means = [], []
+        self.choose, self.choices, self.means = choose, [], []
 
     def propose(self, root, room):
         trees, scores = self.propose_both(root, room)
         self.means.append([mean_confidence(s) for s in scores])
-        self.choices.append(self.choose(list(scores)))
+        # Only drafts are looked at. A router that saw the target's draws would bias the text.
+        self.choices.append(self.choose(self.means[-1]))
         return trees[self.choices[-1]]
 
 
 def coin_flip(dice):
     """A router that asks a coin: what is left of routing without the confidence."""
-    return lambda scores: int(dice.flip(0.5))
+    return lambda means: int(dice.flip(0.5))

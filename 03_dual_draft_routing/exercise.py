@@ -19,9 +19,6 @@ def best_nodes(scores, budget):
 
     scores: one cumulative log-score a row, the root first; equal scores go to the earlier row.
 
-    subtle: whoever keeps a node keeps its parent. A child's score is its parent's plus a
-    log-probability, so never higher, and parents stand in earlier rows, so a tie is theirs too.
-
     Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
     """
     raise NotImplementedError("not yet: best_nodes")
@@ -42,7 +39,7 @@ def mean_confidence(scores):
 
 
 # These tokens were committed. Who must hear of it?
-# About 2 lines, 4 minutes.
+# About 1 line, 4 minutes.
 # Example: head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told ->
 #   [[[[5, 2], [0, 3]]], [[[5, 2], [0, 3]]]]
 

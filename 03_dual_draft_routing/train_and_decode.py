@@ -9,42 +9,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
-from draft_heads import default_configs, get_heads, heads_for_decoding
-from dual_draft_routing import HeadDrafter, RoutedDrafter, coin_flip
-from experiments.replay import PAPER, texts_of
-from experiments.router_report import draw_calibration, draw_choices, explain, replay_table
+from dual_draft_routing import HeadDrafter, RoutedDrafter, check_counts
+from experiments.replay import replay_all, texts_of
+from experiments.router_report import methods, print_routers, save_figures
 from nanogpt import cli
-from nanogpt.account import print_bottlenecks, print_differences, print_results
+from nanogpt.account import print_bottlenecks, print_differences, print_results, print_setting
 from nanogpt.clock import cost_curve
 from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts
-from nanogpt.decoding import collect, plain_decode
-from nanogpt.device import device_name
-from nanogpt.packing import for_decoding, precision_of
-from nanogpt.pictures import plots
-from nanogpt.printing import print_text
+from nanogpt.printing import print_stream
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.train import get_gpt
-from tree_attention import speculate
+from train_heads import GENERALISTS, SPECIALISTS, get_target_and_heads
+from tree_attention import speculate  # chapter 02
 
 
-def decoders(target, heads, sampler, budget):
-    """{name: start(prompt, seed)} for every method that can really run."""
-    def decoder(make):
-        return lambda prompt, seed: speculate(
-            target, make([HeadDrafter(head, budget=budget) for head in heads], Dice(seed + 1)),
-            prompt, sampler, Dice(seed))
-
-    return {
-        "plain": lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed)),
-        "head 1 alone": decoder(lambda pair, dice: pair[0]),
-        "head 2 alone": decoder(lambda pair, dice: pair[1]),
-        "coin flip": decoder(lambda pair, dice: RoutedDrafter(pair, coin_flip(dice))),
-        "routed": decoder(lambda pair, dice: RoutedDrafter(pair)),
-    }
-
-
-def main(argv=None):
+def read_flags(argv):
+    """-> args. Raises ValueError for a bad count before anything is trained."""
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     p.add_argument("--budget", type=int, default=8, help="draft nodes of a tree")
@@ -53,49 +33,44 @@ def main(argv=None):
                    help="two heads that are on duty everywhere and differ only by chance")
     cli.temperatures_flag(p)
     args = p.parse_args(argv)
+    check_counts(budget=args.budget, replayed=args.replayed)
+    return args
+
+
+def load_models(args, dataset, device):
+    """-> the target and its two heads, trained or loaded, as decoding copies."""
+    duties = GENERALISTS if args.generalists else SPECIALISTS
+    return get_target_and_heads(args, dataset, device, duties)
+
+
+def main(argv=None):
+    args = read_flags(argv)
     samplers = [Sampler(t) for t in args.temperatures]
-    HeadDrafter(None, budget=args.budget)  # refuses a bad budget before anything is trained
-    if args.replayed < 1:
-        raise ValueError(f"replayed is {args.replayed}; it must be at least 1")
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    trained = get_gpt(args.size, dataset, device, args.retrain)
-    duties = {"duties": ("everywhere",) * 2} if args.generalists else {}
-    heads = get_heads(trained, dataset, device, args.retrain,
-                      default_configs(trained.config.n_layer, **duties))
-    target = for_decoding(trained, args.precision)
-    fast = heads_for_decoding(heads, target)
+    target, heads = load_models(args, dataset, device)
 
-    print_text(f"\n{args.prompt}")
-    collect(speculate(target, RoutedDrafter([HeadDrafter(head, budget=args.budget)
-                                             for head in fast]),
-                      prompt, samplers[-1], Dice(args.seed)), args.max_new_tokens,
-            on_tokens=lambda tokens: print_text(dataset.tokenizer.decode(tokens)))
+    routed = RoutedDrafter([HeadDrafter(head, budget=args.budget) for head in heads])
+    print_stream(speculate(target, routed, prompt, samplers[-1], Dice(args.seed)),
+                 args.prompt, args.max_new_tokens, dataset.tokenizer)
     prompts, many = (held_out_prompts(dataset, n) for n in (args.prompts, args.replayed))
     curve = cost_curve(target, rows=[1, 2, 4, 8, 16, 32])
-    print(f"\n\n{args.size} target in {precision_of(target)} on {device_name(device)}; duties: "
-          + ", ".join(f"head {h} {head.config.duty}" for h, head in enumerate(heads, 1))
-          + f"; {args.budget} draft nodes; {args.prompts} held-out prompts of {len(prompts[0])} "
-          f"tokens, {args.max_new_tokens} new tokens each; tau counts the bonus token")
+    duties = ", ".join(f"head {h} {head.config.duty}" for h, head in enumerate(heads, 1))
+    print_setting(args, target, f"; duties: {duties}; {args.budget} draft nodes")
     for sampler in samplers:
         print(f"\ntemperature {sampler.temperature:g}\n")
-        results = compare(decoders(target, fast, sampler, args.budget), prompts,
+        results = compare(methods(target, heads, sampler, args.budget), prompts,
                           args.max_new_tokens)
         print_results(results, "plain", greedy=sampler.temperature == 0)
         if sampler.temperature == 0:
             print_differences(results, "plain", prompts, target)
         print()
         print_bottlenecks(results, "plain", curve)
-        # Replayed texts must fit into the window, and hold a few steps.
-        length = min(max(args.max_new_tokens, 16), target.block_size - len(prompts[0]))
-        texts = texts_of(target, many, sampler, length)
+        texts = texts_of(target, many, sampler, args.max_new_tokens)
+        replayed = replay_all(target, heads, texts, len(many[0]), args.budget, args.seed)
         print()
-        runs, proposals = replay_table(target, fast, texts, len(prompts[0]), args.budget, args.seed)
-        explain(runs, proposals)
-        plots.save(draw_calibration(proposals),
-                   args.out / f"calibration_T{sampler.temperature:g}.png")
-        plots.save(draw_choices(runs[PAPER][0][:40], lambda t: dataset.tokenizer.decode([t]),
-                                texts[0]), args.out / f"choices_T{sampler.temperature:g}.png")
+        print_routers(replayed)
+        save_figures(replayed, texts[0], dataset.tokenizer, args.out, sampler.temperature)
     print(f"\nfigures: {args.out}")
 
 

@@ -47,15 +47,7 @@ def path_matrix(tree):
 def accept_paths(tree, target_probs, dice):
     """Acceptance over the rows of the path matrix, greedy and sampled alike (section 6).
 
-    Column by column: the paths that are still alive all carry the same tokens so far, in whatever
-    subtree they stand. Draw the target's token ONCE for that prefix; the paths whose next node
-    carries it stay alive. When none does, the drawn token is the next root. At temperature 0 the
-    draw is the argmax and the survivor is the path of the longest match.
     tree: N nodes, in which siblings may carry the same token; target_probs (N, V)
     -> path, a list of rows starting with 0; the next token.
-
-    subtle: two nodes with the same prefix have the same target distribution, for the mask shows
-    them the same text. So it does not matter in whose row the token is drawn, only that it is
-    drawn once: a second draw would be a second chance for the longer path.
     """
     raise NotImplementedError("not yet: accept_paths")

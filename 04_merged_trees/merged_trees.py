@@ -15,8 +15,8 @@ merged parents, M_U the merged mask, R_U `path_matrix`, n_1 and n_2 the draft no
 
 import torch
 
-from dual_draft_routing import BothHeads, best_nodes, keep_rows
-from tree_attention import Tree
+from dual_draft_routing import BothHeads, best_nodes, check_counts, keep_rows  # chapter 03
+from tree_attention import Tree  # chapter 02
 
 # ---------------------------------------------------------------- the merge
 
@@ -33,26 +33,27 @@ def phi(row, n_first):
 def merge(first, second):
     """Two trees below one root -> their union, N = 1 + n_1 + n_2 rows, first tree first.
 
-    Rows of the first tree keep their numbers, rows of the second are moved by phi, pointers
-    included. Mask, depths and positions then follow from the parents, as for any tree: a block
-    for each tree on the diagonal, the root's column before them, nothing between them.
     Raises ValueError if the roots differ.
     """
     if int(first.tokens[0]) != int(second.tokens[0]):
         raise ValueError(f"the roots are {int(first.tokens[0])} and {int(second.tokens[0])}; "
                          "two trees merge only below the same root")
     n_first = len(first) - 1
+    # pi_U: rows of the first tree keep their parents, in the second one the pointers move as the
+    # rows do. [1:] drops the second root, which is the first one once more.
     moved = [phi(parent, n_first) for parent in second.parents.tolist()[1:]]
+    # Mask, depths and positions follow from the parents, as for any tree: a block for each tree on
+    # the diagonal, the root's column before them, nothing between them.
     return Tree(torch.cat([first.tokens, second.tokens[1:]]), first.parents.tolist() + moved)
 
 
 def block_mask(first, second):
     """M_U of section 4.2, written as the blocks of the paper, (N, N) bool.
 
-    Row 0 is the root; every row sees the root's column. `merge(...).mask` must equal it.
+    `merge(...).mask` must equal it.
     """
     mask = torch.block_diag(torch.ones(1, 1), first.mask[1:, 1:], second.mask[1:, 1:]).bool()
-    mask[:, 0] = True
+    mask[:, 0] = True  # every row sees the root
     return mask
 
 
@@ -63,9 +64,9 @@ def path_matrix(tree):
     Example: the chain 0 -> 1 -> 2 and the leaf 0 -> 3 give [[0, 1, 2], [0, 3, -1]].
     """
     leaves = [row for row, below in enumerate(tree.children) if not below]
-    matrix = torch.full((len(leaves), 1 + int(tree.depths.max())), -1)
+    matrix = torch.full((len(leaves), 1 + int(tree.depths.max())), -1)  # (L, D)
     for i, row in enumerate(leaves):
-        while row >= 0:
+        while row >= 0:  # climb from the leaf; the root's parent is -1
             matrix[i, tree.depths[row]] = row
             row = int(tree.parents[row])
     return matrix
@@ -77,35 +78,30 @@ def path_matrix(tree):
 def accept_paths(tree, target_probs, dice):
     """Acceptance over the rows of the path matrix, greedy and sampled alike (section 6).
 
-    Column by column: the paths that are still alive all carry the same tokens so far, in whatever
-    subtree they stand. Draw the target's token ONCE for that prefix; the paths whose next node
-    carries it stay alive. When none does, the drawn token is the next root. At temperature 0 the
-    draw is the argmax and the survivor is the path of the longest match.
     tree: N nodes, in which siblings may carry the same token; target_probs (N, V)
     -> path, a list of rows starting with 0; the next token.
-
-    subtle: two nodes with the same prefix have the same target distribution, for the mask shows
-    them the same text. So it does not matter in whose row the token is drawn, only that it is
-    drawn once: a second draw would be a second chance for the longer path.
     """
-    paths = path_matrix(tree)  # (L, D)
+    paths = path_matrix(tree)  # (L, D); all of them are alive, for all begin with the root
     depth = 0
     while True:
-        row = int(paths[0, depth])  # any of the living paths: they agree up to here
+        # The living paths carry the same tokens so far, so the mask shows their nodes the same
+        # text, and their target distributions are equal: any of their rows will do.
+        row = int(paths[0, depth])
+        # subtle: draw ONCE for the prefix, not once a subtree. A second draw would be a second
+        # chance for the longer path. At temperature 0 the draw is the argmax.
         token = dice.draw(target_probs[row])
         depth += 1
-        alive = paths[:, depth] if depth < paths.shape[1] else torch.full((len(paths),), -1)
+        alive = paths[:, depth] if depth < paths.shape[1] else torch.full((len(paths),), -1)  # (L,)
+        # A path that has ended holds -1 here, which as an index would mean the last node.
         matches = (alive >= 0) & (tree.tokens[alive.clamp(min=0)] == token)
         if not matches.any():
-            return paths[0, :depth].tolist(), token
-        paths = paths[matches]
+            return paths[0, :depth].tolist(), token  # nobody has it: it is the next root
+        paths = paths[matches]  # in whichever subtree they stand
 
 
 def draw_in_both_keep_longer(n_first):
     """NOT lossless, a warning: walk in each subtree with draws of its own, keep the longer.
 
-    If both subtrees hold the same token under the same prefix, it gets two chances to be drawn,
-    and a path is kept because it is long, so drafted tokens come out too often.
     n_first: draft nodes of the first tree -> an accept rule.
     """
     def accept(tree, target_probs, dice):
@@ -113,6 +109,7 @@ def draw_in_both_keep_longer(n_first):
         for mine in (lambda row: row <= n_first, lambda row: row > n_first):
             path = [0]
             while True:
+                # The mistake: a token that both subtrees hold under one prefix is drawn for twice.
                 token = dice.draw(target_probs[path[-1]])
                 matching = [c for c in tree.children[path[-1]]
                             if mine(c) and int(tree.tokens[c]) == token]
@@ -120,6 +117,7 @@ def draw_in_both_keep_longer(n_first):
                     break
                 path.append(matching[0])
             results.append((path, token))
+        # And a path is kept because it is long, so drafted tokens come out too often.
         return max(results, key=lambda result: len(result[0]))
 
     return accept
@@ -133,15 +131,12 @@ def trie_merge(trees, scores, budget):
 
     trees: two or more below the same root, as large as their heads care to grow them; scores: for
     each tree the list of its nodes' cumulative log-scores; budget: draft nodes of the result.
-    A shared node takes the better of its scores, so parents still never score below their
-    children, and the `budget` best nodes are again a tree. -> Tree, scores (a list).
-    Raises ValueError if budget < 1 or the roots differ.
+    -> Tree, scores (a list). Raises ValueError if budget < 1 or the roots differ.
 
     Example: a -> b and a -> b, c have three draft nodes side by side, and two in the trie (b, c).
     With budget 3 there is room for the next best node of either tree.
     """
-    if budget < 1:
-        raise ValueError(f"budget is {budget}; a tree needs at least 1 draft node")
+    check_counts(budget=budget)
     if len({int(tree.tokens[0]) for tree in trees}) > 1:
         raise ValueError("the roots differ; trees merge only below the same root")
     tokens, parents, best = [int(trees[0].tokens[0])], [-1], [0.0]
@@ -150,14 +145,17 @@ def trie_merge(trees, scores, budget):
         place = [0]  # row in this tree -> row in the trie
         nodes = zip(tree.tokens.tolist(), tree.parents.tolist(), tree_scores, strict=True)
         for token, parent, score in list(nodes)[1:]:
-            key = place[parent], token
-            if key not in rows:
+            key = place[parent], token  # a parent's place is known: it stands in an earlier row
+            if key not in rows:  # the first tree with this prefix
                 rows[key] = len(tokens)
                 tokens.append(token)
                 parents.append(place[parent])
                 best.append(score)
+            # The better score, so that no parent falls below its child: a child scored below its
+            # own parent in one of the trees, and the parent's best is no worse than that.
             best[rows[key]] = max(best[rows[key]], score)
             place.append(rows[key])
+    # Hence the `budget` best nodes are again a tree. Shared nodes have left room for others.
     return keep_rows(tokens, parents, best, best_nodes(best, budget))
 
 
@@ -179,23 +177,19 @@ class MergedDrafter(BothHeads):
     """
 
     def propose(self, root, room):
-        first, second = (drafter.propose(root, room) for drafter in self.drafters)
+        (first, second), _ = self.propose_both(root, room)
         return merge(first, second)
 
 
 class TrieDrafter(BothHeads):
-    """The trie of both heads' trees, cut to `budget` nodes in all.
-
-    drafters: two HeadDrafters, each with the whole budget, so that there is enough to refill from.
-    Raises ValueError if budget < 1.
-    """
+    """The trie of both heads' trees, cut to `budget` nodes in all; budget as for trie_merge."""
 
     def __init__(self, drafters, budget):
-        if budget < 1:
-            raise ValueError(f"budget is {budget}; a tree needs at least 1 draft node")
+        check_counts(budget=budget)  # now, not in the first step
         super().__init__(drafters)
         self.budget = budget
 
     def propose(self, root, room):
+        # Each drafter has the whole budget, so that there is enough to refill from.
         trees, scores = self.propose_both(root, room)
         return trie_merge(trees, scores, self.budget)[0]

@@ -38,9 +38,21 @@ class Remembers:
         self.told.append((tokens, rows))
 
 
+class Both(Remembers):
+    """What stands for both heads: it tells each."""
+
+    def __init__(self, drafters):
+        self.drafters = drafters
+
+    def observe(self, *told):
+        for drafter in self.drafters:
+            drafter.observe(*told)
+
+
 def observe_observe(f):
     class Router:  # the second head was chosen in the last step
         drafters, choices = [Remembers(), Remembers()], [1]
+        heads = Both(drafters)
 
     router = Router()
     f(router, [5, 2], None, [0, 3])
@@ -99,7 +111,7 @@ BLANKS = [
     Blank(
         "dual_draft_routing:mean_confidence",
         "One number for a tree: the mean of c = exp(s) over its drafted nodes.",
-        "`confidence` is a tensor and leaves the root out; a tree without drafts has mean 0.", 2, 5,
+        "`confidence` is a list and leaves the root out; a tree without drafts has mean 0.", 2, 5,
         observe_mean, {"path probabilities .8, .6, .1": 0.5, "a tree that is only a root": 0.0},
         None,
         {"the root is averaged in": lambda s: float(torch.tensor(s).exp().mean()),
@@ -109,8 +121,8 @@ BLANKS = [
     Blank(
         "dual_draft_routing:BothHeads.observe",
         "These tokens were committed. Who must hear of it?",
-        "Either head may be chosen next time, and must then stand where the text stands; the "
-        "heads are in self.drafters.", 2, 4, observe_observe,
+        "Either head may be chosen next time, and must then stand where the text stands; "
+        "self.heads is both at once, self.drafters one by one.", 1, 4, observe_observe,
         {"head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
             [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]}, heads_law,
         {"only the chosen head hears of it":

@@ -9,13 +9,14 @@ import runpy
 import pytest
 import torch
 
-import draft_heads
 import train_drafter
+import train_heads
 from block_diffusion import BlockDrafter
-from draft_heads import DraftHead, default_configs
+from draft_heads import DraftHead
 from nanogpt import cli, train
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.pictures import step_page
+from train_heads import default_configs
 
 CHAPTERS = list(step_page.chapters())
 
@@ -59,7 +60,7 @@ def small_gpt(size, dataset, device, retrain=False):
     return random_weights(GPT(config), 1 if size == "baby" else 2)
 
 
-def small_heads(target, dataset, device, retrain=False):
+def small_heads(target, dataset, device, retrain=False, configs=None):
     return [random_weights(DraftHead(copy.deepcopy(target), config), seed)
             for seed, config in enumerate(default_configs(2), 5)]
 
@@ -77,7 +78,7 @@ def small_models():
     """In here every step_through.py that is run finds small random models and Stand's texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "get_gpt", small_gpt)
-        patch.setattr(draft_heads, "get_heads", small_heads)
+        patch.setattr(train_heads, "get_heads", small_heads)
         patch.setattr(train_drafter, "get_drafter", small_drafter)
         patch.setattr(cli, "setup", lambda args: (Stand, torch.device("cpu")))
         yield patch

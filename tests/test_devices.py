@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-import draft_heads
 import train_drafter
+import train_heads
 from nanogpt import checkpoint, train
 from nanogpt.model import GPT, GPTConfig
 from pretended_device import pretended_cuda
@@ -40,7 +40,7 @@ def trained_in_no_time(monkeypatch, tmp_path_factory, device):
     def short_fit(model, batch_loss, recipe, *args, evaluate=None, **more):
         return fit(model, batch_loss, replace(recipe, steps=3), *args, **more)
 
-    for module in (train, draft_heads, train_drafter):
+    for module in (train, train_heads, train_drafter):
         monkeypatch.setattr(module, "fit", short_fit)
     monkeypatch.setattr(checkpoint, "CHECKPOINTS", tmp_path_factory.getbasetemp() / device)
 

@@ -6,16 +6,9 @@ import math
 import pytest
 import torch
 
-from draft_heads import (
-    DEPTH,
-    DraftHead,
-    HeadConfig,
-    default_configs,
-    head_loss,
-    letters_of,
-    on_duty,
-)
+from draft_heads import DraftHead, HeadConfig, StackedHeads
 from dual_draft_routing import (
+    BothHeads,
     HeadDrafter,
     RoutedDrafter,
     best_nodes,
@@ -26,11 +19,14 @@ from dual_draft_routing import (
     route,
 )
 from exact import ToyModel, ToyTarget, loop_law, target_law, total_variation
+from experiments.replay import replay_all
+from experiments.router_report import methods
 from experiments.toy_head import ToyHead
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.decoding import collect
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
-from tree_attention import speculate
+from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty
+from tree_attention import speculate, walk
 
 PROMPT = [0, 1]
 
@@ -43,6 +39,11 @@ def started(head, text):
 
 def toy_pair(budget=3, depth=2, seeds=(8, 9)):
     return [HeadDrafter(ToyHead(seed), depth, 2, budget) for seed in seeds]
+
+
+def ragged_pair():
+    """Heads that differ in depth, top_k and budget, so that a level is wider for one of them."""
+    return [HeadDrafter(ToyHead(8), 3, 1, 2), HeadDrafter(ToyHead(9), 2, 3, 4)]
 
 
 def exact_bias(make_drafter, sampler, rounds=2, length=4, **speculation):
@@ -60,24 +61,52 @@ SAMPLERS = [Sampler(0), Sampler(0.7, top_p=0.9), Sampler(1, top_p=0.7), Sampler(
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 def test_routing_is_exactly_lossless(sampler):
-    for budget in (1, 3, 5):
-        assert exact_bias(lambda dice, b=budget: RoutedDrafter(toy_pair(b)), sampler) < 1e-12
-    assert exact_bias(lambda dice: toy_pair()[0], sampler) < 1e-12
+    """The second round shows that both heads were told the right text, one budget is enough."""
+    routed = RoutedDrafter(toy_pair())
+    assert exact_bias(lambda dice: routed, sampler) < 1e-12
+    for pair in (toy_pair(1), toy_pair(5), ragged_pair()):
+        assert exact_bias(lambda dice, p=pair: RoutedDrafter(p), sampler, rounds=1) < 1e-12
+    assert exact_bias(lambda dice: toy_pair()[0], sampler, rounds=1) < 1e-12
     # The drafters' own coin is a draw like any other.
-    coin = exact_bias(lambda dice: RoutedDrafter(toy_pair(), coin_flip(dice)), sampler)
+    coin = exact_bias(lambda dice: RoutedDrafter(toy_pair(), coin_flip(dice)), sampler, rounds=1)
     assert coin < 1e-12
+
+
+class GPTModel:
+    """A real network with a ToyModel's interface: its logits for every prefix."""
+
+    def __init__(self, target):
+        self.target, self.known = target, {}
+
+    def logits(self, prefix):
+        prefix = tuple(prefix)
+        if prefix not in self.known:
+            with torch.inference_mode():
+                self.known[prefix] = self.target(torch.tensor([prefix]))[0][0, -1]
+        return self.known[prefix]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=str)
+def test_stacked_heads_on_a_real_target_are_exactly_lossless(sampler):
+    target = random_gpt(3, vocab=3)
+    pair = [HeadDrafter(head, 2, 2, 3) for head in random_heads(target)]
+    model, drafter = GPTModel(target), RoutedDrafter(pair)
+    law = loop_law(lambda dice: speculate(target, drafter, PROMPT, sampler, dice),
+                   model, sampler, PROMPT, rounds=1, length=3)
+    assert total_variation(law, target_law(model, sampler, PROMPT, 3)) < 1e-12
 
 
 def test_a_router_that_looks_at_the_targets_token_is_caught():
     """Keeping the tree whose walk turned out longer, each with its own draws, is not lossless."""
-    from tree_attention import walk
-
     pair = toy_pair()
 
     def accept(tree, target_probs, dice):
         return max((walk(tree, target_probs, dice) for _ in range(2)), key=lambda r: len(r[0]))
 
-    assert exact_bias(lambda dice: RoutedDrafter(pair), Sampler(1), accept=accept) > 0.02
+    for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
+        bias = exact_bias(lambda dice: RoutedDrafter(pair), sampler, rounds=1, length=3,
+                          accept=accept)
+        assert bias > 0.02
 
 
 # ---------------------------------------------------------------- the tree
@@ -146,6 +175,86 @@ def test_ties_keep_parents():
         assert scores == [0.0] * (budget + 1)
 
 
+# ---------------------------------------------------------------- both heads in one read
+
+
+def assert_same_trees(together, alone):
+    """Trees of both heads at once against those of each head by itself."""
+    (trees, scores), seen = together, []
+    for tree, mine, (expected, others) in zip(trees, scores, alone, strict=True):
+        assert tree.tokens.tolist() == expected.tokens.tolist()
+        assert tree.parents.tolist() == expected.parents.tolist()
+        assert mine == pytest.approx(others, abs=1e-5)  # log-probabilities are float32
+        seen.append(tree.depths.bincount().tolist())
+    return seen
+
+
+SHAPES = [[(4, 3, 7), (4, 3, 7)], [(6, 2, 4), (3, 4, 9)], [(1, 3, 5), (5, 1, 5)],
+          [(4, 30, 2), (4, 2, 30)]]  # depth, top_k, budget of both drafters
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_heads_that_are_read_together_draft_the_trees_of_each_alone(shapes):
+    """Random heads on different layers, many texts, every room: only rounding may differ."""
+    levels = []
+    for seed in range(3):
+        target = random_gpt(seed)
+        pair = [HeadDrafter(head, *shape)
+                for head, shape in zip(random_heads(target, seed), shapes, strict=True)]
+        both, text = BothHeads(pair), torch.randint(11, (1, 20)).tolist()[0]
+        with torch.inference_mode():
+            _, hidden = target(torch.tensor([text]))
+        for root in range(1, len(text)):
+            both.observe(text[root - 1:root], hidden, [root - 1])
+            room = root % 8
+            levels += assert_same_trees(both.propose_both(text[root], room),
+                                        [d.propose_scored(text[root], room) for d in pair])
+    assert any(a != b for a, b in zip(levels[::2], levels[1::2], strict=True))  # ragged levels
+
+
+def test_toy_heads_that_are_read_together_draft_the_trees_of_each_alone():
+    for pair in (toy_pair(5, 3), ragged_pair()):
+        both = BothHeads(pair)
+        for drafter, text in itertools.product(pair, ([0, 1], [2, 2, 1])):
+            started(drafter.head, text)
+        for root, room in itertools.product(range(3), range(4)):
+            assert_same_trees(both.propose_both(root, room),
+                              [d.propose_scored(root, room) for d in pair])
+
+
+def test_one_read_a_level_serves_both_heads():
+    pair = toy_pair(3, 3)
+    for drafter in pair:
+        started(drafter.head, PROMPT)
+    both, widths = BothHeads(pair), []
+    read = both.heads.read
+    both.heads.read = lambda states, tokens: widths.append(states.shape[:2]) or read(states, tokens)
+    trees, _ = both.propose_both(2, 9)
+    deepest = max(int(tree.depths.max()) for tree in trees)
+    assert deepest <= len(widths) <= 3 and widths[0] == (2, 1)
+    assert all(heads == 2 and n <= 3 for heads, n in widths)
+
+
+def test_a_stack_observes_what_each_head_would():
+    target = random_gpt(1)
+    heads, alone = random_heads(target), random_heads(target)
+    _, hidden = target(torch.tensor([[1, 2, 3, 4, 5, 6]]))
+    stack = StackedHeads(heads)
+    for rows in ([0, 1, 2, 3], [0, 2, 5], [4]):
+        stack.observe(None, hidden, rows)
+        for mine, other in zip(heads, alone, strict=True):
+            other.observe(None, hidden, rows)
+            torch.testing.assert_close(mine.state, other.state, rtol=0, atol=1e-12)
+    stack.reset()
+    assert all(head.state is None for head in heads)
+
+
+def test_heads_of_two_widths_cannot_be_read_together():
+    target = random_gpt(0)
+    with pytest.raises(ValueError, match=r"widths are \[8, 16\]"):
+        StackedHeads([DraftHead(target, HeadConfig((1,), width=width)) for width in (8, 16)])
+
+
 # ---------------------------------------------------------------- the router
 
 
@@ -172,29 +281,40 @@ def test_the_more_confident_tree_is_the_one_proposed():
         assert paths_of(tree) == paths_of(sharp.propose(2, room=9))
 
 
+def assert_as_good_as_new(make, accept=walk, count=25):
+    """After any commit a drafter proposes what a fresh one does that reads the whole text.
+
+    make(pair of HeadDrafters) -> a drafter; the text slides out of the window of 32. -> the drafter
+    """
+    target = random_gpt(1)
+
+    def new():
+        return make([HeadDrafter(head, 4, 3, 7) for head in random_heads(target)])
+
+    drafter, text = new(), [1, 2, 3]
+    accepted = 0
+    for step in itertools.islice(speculate(target, drafter, text, Sampler(1), Dice(4), accept),
+                                 count):
+        text, accepted = text + step.tokens, accepted + len(step.tokens) - 1
+        if len(text) > 32:
+            break
+        with torch.inference_mode():
+            _, hidden = target(torch.tensor([text[:-1]]))
+        fresh = new()
+        fresh.observe(text[:-1], hidden, list(range(len(text) - 1)))
+        mine, expected = drafter.propose(text[-1], 9), fresh.propose(text[-1], 9)
+        assert mine.tokens.tolist() == expected.tokens.tolist()
+        assert mine.parents.tolist() == expected.parents.tolist()
+    assert accepted > 3  # else the commits were of one row each
+    return drafter
+
+
 def test_after_every_commit_either_head_is_as_good_as_new():
-    """Interchangeability: at each step both heads propose what a fresh head would that was fed the
-    whole text, whichever of them drafted before."""
-    target = random_gpt(1, block_size=64)
-    heads = random_heads(target)
-    routed = RoutedDrafter([HeadDrafter(head, 4, 3, 7) for head in heads])
-    text, seen = [1, 2, 3], set()
-    steps = speculate(target, routed, text, Sampler(1), Dice(4))
-    written, root = list(text), next(steps).tokens[-1]
-    for _ in range(12):
-        _, hidden = target(torch.tensor([written]))
-        for head, drafter in zip(heads, routed.drafters, strict=True):
-            fresh = DraftHead(target, head.config)
-            fresh.load_state_dict(head.state_dict())
-            fresh.double().observe(written, hidden, list(range(len(written))))
-            torch.testing.assert_close(head.state, fresh.state, rtol=0, atol=1e-9)
-            assert paths_of(HeadDrafter(fresh, 4, 3, 7).propose(root, 9)) \
-                == paths_of(drafter.propose(root, 9))
-        step = next(steps)
-        seen.add(routed.choices[-1])
-        written += [root, *step.tokens[:-1]]
-        root = step.tokens[-1]
-    assert seen == {0, 1}  # both were chosen
+    """Interchangeability: whichever of them drafted before."""
+    for which in (0, 1):
+        assert_as_good_as_new(lambda pair, w=which: pair[w])
+        assert_as_good_as_new(lambda pair, w=which: RoutedDrafter(pair, lambda means: w))
+    assert set(assert_as_good_as_new(RoutedDrafter).choices) == {0, 1}  # both were chosen
 
 
 # ---------------------------------------------------------------- the heads
@@ -265,14 +385,25 @@ def test_the_duties_divide_the_text():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_text_equals_plain_decoding(seed):
-    """Random target and heads, across the window of 32."""
+    """Every method of the chapter's table, random target and heads, across the window of 32."""
     target = random_gpt(seed)
-    plain = collect(plain_decode(target, [1, 2], Sampler(0), Dice(0)), 70).tokens
     for budget in (1, 8):
-        pair = [HeadDrafter(head, 4, 3, budget) for head in random_heads(target, seed)]
-        for drafter in (*pair, RoutedDrafter(pair)):
-            steps = speculate(target, drafter, [1, 2], Sampler(0), Dice(0))
-            assert collect(steps, 70).tokens == plain
+        texts = {name: collect(start([1, 2], 0), 45).tokens for name, start in methods(
+            target, random_heads(target, seed), Sampler(0), budget).items()}
+        assert all(text == texts["plain"] for text in texts.values())
+
+
+def test_replaying_a_text_is_decoding_it():
+    """The lengths that replay knows beforehand are those that real decodings accept."""
+    target = random_gpt(2, block_size=64)
+    heads, prompt = random_heads(target), [1, 2, 3]
+    starts = methods(target, heads, Sampler(0), 6)
+    text = prompt + collect(starts["plain"](prompt, 0), 50).tokens
+    runs = replay_all(target, heads, [text], len(prompt), 6, seed=0).runs
+    for name, router in (("head 1 alone", "head 1 alone"), ("head 2 alone", "head 2 alone"),
+                         ("routed", "routed (mean confidence)")):
+        real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
+        assert [step.lengths[step.chosen] for step in runs[router][0]][:len(real)] == real
 
 
 def test_bad_input():
@@ -282,5 +413,6 @@ def test_bad_input():
     for layers in ((99,), (-1,), ()):
         with pytest.raises(ValueError, match="layers are"):
             DraftHead(target, HeadConfig(layers))
-    with pytest.raises(ValueError, match="budget is 0"):
-        HeadDrafter(None, budget=0)
+    for name in ("depth", "top_k", "budget"):
+        with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
+            HeadDrafter(None, **{name: 0})

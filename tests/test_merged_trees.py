@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dual_draft_routing import HeadDrafter
+from dual_draft_routing import HeadDrafter, best_nodes, keep_rows
 from merged_trees import (
     MergedDrafter,
     TrieDrafter,
@@ -22,9 +22,12 @@ from test_chain_specdec import random_gpt
 from test_dual_draft_routing import (
     PROMPT,
     SAMPLERS,
+    assert_as_good_as_new,
     exact_bias,
     paths_of,
+    ragged_pair,
     random_heads,
+    started,
     toy_pair,
 )
 from tree_attention import Tree, speculate, walk
@@ -135,23 +138,25 @@ def test_the_frontier_advances_in_both_subtrees():
 
 def test_both_toy_subtrees_hold_equal_prefixes():
     """What makes the next test worth something."""
-    drafter = MergedDrafter(toy_pair(budget=3))
-    for d in drafter.drafters:
-        d.head.state = torch.tensor([PROMPT])
-    first, second = (set(paths_of(d.propose(2, 9))) for d in drafter.drafters)
+    pair = toy_pair(budget=3)
+    for drafter in pair:
+        started(drafter.head, PROMPT)
+    first, second = (set(paths_of(drafter.propose(2, 9))) for drafter in pair)
     assert len(first & second) > 1
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 def test_merging_is_exactly_lossless(sampler):
-    pair = toy_pair(budget=3)
-    assert exact_bias(lambda dice: MergedDrafter(pair), sampler, accept=accept_paths) < 1e-12
+    def bias(drafter, accept, rounds=1):
+        return exact_bias(lambda dice: drafter, sampler, rounds, accept=accept)
+
+    assert bias(MergedDrafter(toy_pair(budget=3)), accept_paths, rounds=2) < 1e-12
+    assert bias(MergedDrafter(ragged_pair()), accept_paths) < 1e-12
     # Both heads the same: every prefix stands in both subtrees.
-    twins = toy_pair(budget=3, seeds=(8, 8))
-    assert exact_bias(lambda dice: MergedDrafter(twins), sampler, accept=accept_paths) < 1e-12
+    assert bias(MergedDrafter(toy_pair(budget=3, seeds=(8, 8))), accept_paths) < 1e-12
     trie = TrieDrafter(toy_pair(budget=4), 4)
-    assert exact_bias(lambda dice: trie, sampler, accept=accept_paths) < 1e-12
-    assert exact_bias(lambda dice: trie, sampler, accept=walk) < 1e-12
+    assert bias(trie, accept_paths) < 1e-12
+    assert bias(trie, walk, rounds=2) < 1e-12
 
 
 @pytest.mark.parametrize("seeds", [(8, 9), (8, 8)])
@@ -159,21 +164,49 @@ def test_drawing_in_both_and_keeping_the_longer_is_biased(seeds):
     pair = toy_pair(budget=3, seeds=seeds)
     rule = draw_in_both_keep_longer(3)
     for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
-        bias = exact_bias(lambda dice: MergedDrafter(pair), sampler, rounds=1, accept=rule)
+        bias = exact_bias(lambda dice: MergedDrafter(pair), sampler, 1, 3, accept=rule)
         assert bias > 0.02
+
+
+# ---------------------------------------------------------------- the drafters
+
+
+def test_what_the_drafters_make_of_both_trees():
+    """Side by side: one tree, then the other. As a trie with room for all: every prefix of either
+    head, once; the first head's alone would be too few. With less room: the best of them all."""
+    pair = toy_pair(budget=4)
+    for drafter in pair:
+        started(drafter.head, PROMPT)
+    trees, scores = zip(*(drafter.propose_scored(2, 9) for drafter in pair), strict=True)
+    first, second = (paths_of(tree)[1:] for tree in trees)
+    assert set(first) - set(second) and set(second) - set(first)  # else it would say nothing
+    assert paths_of(MergedDrafter(pair).propose(2, 9))[1:] == [*first, *second]
+    assert distinct_prefixes(TrieDrafter(pair, 8).propose(2, 9)) == {*first, *second}
+    score = {}
+    for path, value in [*zip(first, scores[0][1:], strict=True),
+                        *zip(second, scores[1][1:], strict=True)]:
+        score[path] = max(value, score.get(path, value))
+    for budget in (1, 3, 4):
+        best = set(sorted(score, key=score.get, reverse=True)[:budget])
+        assert distinct_prefixes(TrieDrafter(pair, budget).propose(2, 9)) == best
+
+
+def test_after_every_commit_both_drafters_are_as_good_as_new():
+    assert_as_good_as_new(MergedDrafter, accept_paths)
+    assert_as_good_as_new(lambda pair: TrieDrafter(pair, 9))
 
 
 # ---------------------------------------------------------------- merging never accepts less
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_greedy_text_equals_plain_decoding(seed):
     target = random_gpt(seed)
     pair = [HeadDrafter(head, 4, 3, 6) for head in random_heads(target, seed)]
-    plain = collect(plain_decode(target, [1, 2], Sampler(0), Dice(0)), 60).tokens
+    plain = collect(plain_decode(target, [1, 2], Sampler(0), Dice(0)), 45).tokens
     for drafter in (MergedDrafter(pair), TrieDrafter(pair, 12)):
         steps = speculate(target, drafter, [1, 2], Sampler(0), Dice(0), accept_paths)
-        result = collect(steps, 60)
+        result = collect(steps, 45)  # across the window of 32
         assert result.tokens == plain
         assert max(step.drafted for step in result.steps) <= 12
 
@@ -217,8 +250,6 @@ def random_scores(tree, seed):
 
 
 def best_part(tree, scores, budget):
-    from dual_draft_routing import best_nodes, keep_rows
-
     return keep_rows(tree.tokens.tolist(), tree.parents.tolist(), scores,
                      best_nodes(scores, budget))
 

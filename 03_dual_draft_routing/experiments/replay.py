@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dual_draft_routing import confidence, mean_confidence, route
+from dual_draft_routing import BothHeads, HeadDrafter, confidence, mean_confidence, route
 from nanogpt.decoding import collect, plain_decode, tokens_on
 from nanogpt.sampling import Dice
 
@@ -48,25 +48,26 @@ def first_level_mass(tree, scores):
 
     scores: one a row, as for best_nodes.
     """
-    return float(sum(confidence(scores)[tree.depths[1:] == 1]))
+    below_root = zip(confidence(scores), tree.parents.tolist()[1:], strict=True)
+    return sum(c for c, parent in below_root if parent == 0)
 
 
 @torch.inference_mode()
-def propose_everywhere(target, drafters, text, first):
+def propose_everywhere(target, both, text, first):
     """Both heads' trees below every token from text[first] on -> {position: Proposal}.
 
-    The text must fit into the window.
+    both: a BothHeads. The text must fit into the window.
     """
     _, hidden = target(tokens_on(target, text[:-1]))
     proposals = {}
     for root in range(first, len(text) - 1):
-        for drafter in drafters:  # the target has read all tokens before the root
-            drafter.observe(text[root - 1:root], hidden, [root - 1])
-        grown = [drafter.propose_scored(text[root], len(text) - 1 - root) for drafter in drafters]
+        both.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
+        trees, scores = both.propose_both(text[root], len(text) - 1 - root)
         proposals[root] = Proposal(
-            root, [agreement(tree, text[root + 1:]) for tree, _ in grown],
-            [mean_confidence(scores) for _, scores in grown],
-            [first_level_mass(*both) for both in grown], [len(tree) - 1 for tree, _ in grown])
+            root, [agreement(tree, text[root + 1:]) for tree in trees],
+            [mean_confidence(s) for s in scores],
+            [first_level_mass(*grown) for grown in zip(trees, scores, strict=True)],
+            [len(tree) - 1 for tree in trees])
     return proposals
 
 
@@ -85,7 +86,11 @@ def replay(proposals, choose):
 
 
 def texts_of(target, prompts, sampler, length):
-    """Plain continuations: a list of prompt + tokens; prompt i is drawn from Dice(i)."""
+    """Plain continuations: a list of prompt + tokens; prompt i is drawn from Dice(i).
+
+    length: new tokens, but never more than the window holds, nor fewer than a few steps need.
+    """
+    length = min(max(length, 16), target.block_size - len(prompts[0]))
     return [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), length).tokens
             for i, prompt in enumerate(prompts)]
 
@@ -104,6 +109,24 @@ def routers(seed=0):
         "routed by the mass at depth 1": lambda step: route(step.firsts),
         ORACLE: lambda step: route(step.lengths),
     }
+
+
+@dataclass
+class Replayed:
+    """Every router on the same texts. runs: {name: list of lists of Proposal, one a text};
+    proposals: both heads' trees at every token of every text."""
+
+    runs: dict
+    proposals: list
+
+
+def replay_all(target, heads, texts, first, budget, seed):
+    """Every router on these known texts, whose drafting begins at text[first] -> Replayed."""
+    both = BothHeads([HeadDrafter(head, budget=budget) for head in heads])
+    known = [propose_everywhere(target, both, text, first) for text in texts]
+    runs = {name: [replay(proposals, choose) for proposals in known]
+            for name, choose in routers(seed).items()}
+    return Replayed(runs, [step for proposals in known for step in proposals.values()])
 
 
 def tau(runs):

@@ -1,40 +1,47 @@
-"""The account of the routers: their table, what the confidence was worth, and two pictures."""
+"""The account of the routers: the methods, their table, what the confidence was worth, pictures."""
 
 import statistics
+from functools import partial
 
-from dual_draft_routing import HeadDrafter
-from experiments.replay import (
-    ORACLE,
-    PAPER,
-    calibration,
-    complementarity,
-    propose_everywhere,
-    replay,
-    routers,
-    tau,
-)
+from dual_draft_routing import HeadDrafter, RoutedDrafter, coin_flip
+from experiments.replay import ORACLE, PAPER, calibration, complementarity, tau
+from nanogpt.decoding import plain_decode
 from nanogpt.pictures import plots
 from nanogpt.printing import print_table
+from nanogpt.sampling import Dice
+from tree_attention import speculate  # chapter 02
 
 
-def replay_table(target, heads, texts, first, budget, seed):
-    """Every router on the same known texts -> {name: list of lists of Proposal}, all Proposals."""
-    pair = [HeadDrafter(head, budget=budget) for head in heads]
-    known = [propose_everywhere(target, pair, text, first) for text in texts]
-    runs = {name: [replay(proposals, choose) for proposals in known]
-            for name, choose in routers(seed).items()}
-    print_table([f"router, on {len(texts)} known texts", "steps", "tau"], [
+def methods(target, heads, sampler, budget):
+    """{name: start(prompt, seed)} for every method that can really run."""
+    def plain(prompt, seed):
+        return plain_decode(target, prompt, sampler, Dice(seed))
+
+    def drafted_by(make, prompt, seed):
+        drafter = make([HeadDrafter(head, budget=budget) for head in heads], seed)
+        return speculate(target, drafter, prompt, sampler, Dice(seed))
+
+    def by_coin(pair, seed):
+        return RoutedDrafter(pair, coin_flip(Dice(seed + 1)))  # chance of its own
+
+    return {
+        "plain": plain,
+        "head 1 alone": partial(drafted_by, lambda pair, seed: pair[0]),
+        "head 2 alone": partial(drafted_by, lambda pair, seed: pair[1]),
+        "coin flip": partial(drafted_by, by_coin),
+        "routed": partial(drafted_by, lambda pair, seed: RoutedDrafter(pair)),
+    }
+
+
+def print_routers(replayed):
+    """Every router's tau, and the account in sentences: what the paper's rule brought, how often
+    it was right, and how far the heads' confidence can be believed."""
+    runs, proposals = replayed.runs, replayed.proposals
+    print_table([f"router, on {len(runs[PAPER])} known texts", "steps", "tau"], [
         [name, sum(map(len, run)), f"{tau(run):.2f}"] for name, run in runs.items()])
-    return runs, [step for proposals in known for step in proposals.values()]
-
-
-def explain(runs, proposals):
-    """The router's account in three sentences: what it brought, how often it was right, and how
-    far the heads' confidence can be believed."""
-    single, routed, best = (max(tau(runs[f"head {h} alone"]) for h in (1, 2)), tau(runs[PAPER]),
-                            tau(runs[ORACLE]))
-    print(f"routing brings {routed / single - 1:+.1%} over the better single head; a perfect "
-          f"router would bring {best / single - 1:+.1%}")
+    single = max(tau(runs[f"head {h} alone"]) for h in (1, 2))
+    print(f"routing brings {tau(runs[PAPER]) / single - 1:+.1%} over the better single head; a "
+          f"perfect router would bring {tau(runs[ORACLE]) / single - 1:+.1%}")
     shares = complementarity(proposals)
     print(f"at every token: head 1 longer in {shares['head 1 longer']:.0%}, head 2 longer in "
           f"{shares['head 2 longer']:.0%}; where they differ, mu picks the longer one in "
@@ -43,6 +50,13 @@ def explain(runs, proposals):
         expected, accepted, correlation = calibration(proposals, head)
         print(f"head {head + 1} expects {expected:.2f} accepted drafts and gets {accepted:.2f}; "
               f"correlation {correlation:.2f}")
+
+
+def save_figures(replayed, text, tokenizer, out, temperature):
+    """The calibration of both heads; the choices along the first text."""
+    plots.save(draw_calibration(replayed.proposals), out / f"calibration_T{temperature:g}.png")
+    choices = draw_choices(replayed.runs[PAPER][0][:40], lambda t: tokenizer.decode([t]), text)
+    plots.save(choices, out / f"choices_T{temperature:g}.png")
 
 
 def draw_calibration(proposals, ax=None):

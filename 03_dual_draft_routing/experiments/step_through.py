@@ -11,33 +11,28 @@ sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone run
 
 import math
 
-from draft_heads import get_heads, heads_for_decoding
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
 from experiments.walk_frames import tell_walk  # chapter 02
 from nanogpt import cli
-from nanogpt.packing import for_decoding, precision_of
+from nanogpt.packing import precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, guesses_of, instructive, remember, watch
 from nanogpt.pictures.story import Story, short
 from nanogpt.sampling import Sampler
-from nanogpt.train import get_gpt
-from tree_attention import speculate
+from train_heads import get_target_and_heads
+from tree_attention import speculate  # chapter 02
 
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: both heads' trees, the more confident one verified."""
-    trained = get_gpt(args.size, dataset, device, args.retrain)
-    target = for_decoding(trained, args.precision)
-    heads = get_heads(trained, dataset, device, args.retrain)
-    pair = [HeadDrafter(head, budget=6) for head in heads_for_decoding(heads, target)]
-    proposals = [remember(drafter, "propose_scored") for drafter in pair]
-    drafter, dice = RoutedDrafter(pair), VisibleDice(args.seed)
+    target, heads = get_target_and_heads(args, dataset, device)
+    drafter = RoutedDrafter([HeadDrafter(head, budget=6) for head in heads])
+    proposals, dice = remember(drafter, "propose_both"), VisibleDice(args.seed)
     steps = watch(lambda target: speculate(target, drafter, prompt, Sampler(1.0), dice), target,
-                  prompt, dice, args.steps,
-                  note=lambda: (drafter.choices[-1], [made[-1] for made in proposals]))
+                  prompt, dice, args.steps, note=lambda: (drafter.choices[-1], proposals[-1]))
     step = instructive(steps, dataset.tokenizer.decode)
-    chosen, trees = step.extra
-    (_, scores), (other, other_scores) = trees[chosen], trees[1 - chosen]
+    chosen, (trees, both_scores) = step.extra
+    scores, other, other_scores = both_scores[chosen], trees[1 - chosen], both_scores[1 - chosen]
     n = len(scores)  # the tree that was not verified is drawn behind the one that was
     step.guesses = guesses_of(step.tokens, step.parents, scores, dataset.vocab_size)
     step.tokens += other.tokens.tolist()[1:]
@@ -48,7 +43,7 @@ def record(args, dataset, device, prompt):
                   f"q, head {chosen + 1}")
     rolls = story.draft(lambda row: f"Head {groups[row]} gives this whole path c = "
                         f"{short(math.exp(scores[row]))}.")
-    means = [mean_confidence(s) for _, s in trees]
+    means = [mean_confidence(s) for s in both_scores]
     story.frame("route", "Each tree gets one number, the mean of c over its nodes: "
                 f"{means[0]:.3f} for head 1, {means[1]:.3f} for head 2. Head {chosen + 1} is more "
                 "confident; the other tree is never verified.", range(n),

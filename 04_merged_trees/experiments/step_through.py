@@ -9,18 +9,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
-from draft_heads import get_heads, heads_for_decoding
-from dual_draft_routing import HeadDrafter
+from dual_draft_routing import HeadDrafter  # chapter 03
 from experiments.walk_frames import tell_walk  # chapter 02
 from merged_trees import MergedDrafter, accept_paths
 from nanogpt import cli
-from nanogpt.packing import for_decoding, precision_of
+from nanogpt.packing import precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, guesses_of, instructive, remember, watch
 from nanogpt.pictures.story import Story
 from nanogpt.sampling import Sampler
-from nanogpt.train import get_gpt
-from tree_attention import speculate
+from train_heads import get_target_and_heads  # chapter 03
+from tree_attention import speculate  # chapter 02
 
 
 def twins(step, n_first):
@@ -34,14 +33,13 @@ def twins(step, n_first):
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: the union of both heads' trees, verified at once."""
-    trained, decode = get_gpt(args.size, dataset, device, args.retrain), dataset.tokenizer.decode
-    target, dice = for_decoding(trained, args.precision), VisibleDice(args.seed)
-    heads = get_heads(trained, dataset, device, args.retrain)
-    pair = [HeadDrafter(head, budget=6) for head in heads_for_decoding(heads, target)]
-    proposals = [remember(drafter, "propose_scored") for drafter in pair]
-    steps = watch(lambda target: speculate(
-        target, MergedDrafter(pair), prompt, Sampler(1.0), dice, accept_paths), target, prompt,
-        dice, args.steps, note=lambda: [made[-1][1] for made in proposals])
+    target, heads = get_target_and_heads(args, dataset, device)
+    decode, dice = dataset.tokenizer.decode, VisibleDice(args.seed)
+    drafter = MergedDrafter([HeadDrafter(head, budget=6) for head in heads])
+    proposals = remember(drafter, "propose_both")
+    steps = watch(
+        lambda target: speculate(target, drafter, prompt, Sampler(1.0), dice, accept_paths),
+        target, prompt, dice, args.steps, note=lambda: proposals[-1][1])  # both trees' scores
     # First both trees hold the accepted prefix, then only one of them does.
     parting = [s for s in steps if 0 < twins(s, len(s.extra[0]) - 1) < len(s.path) - 1]
     step = instructive(parting or steps, decode)

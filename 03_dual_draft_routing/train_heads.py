@@ -1,0 +1,149 @@
+"""How the two draft heads are trained: on the target's own distributions, each for its duty.
+
+Two heads that learn the same differ only by chance, and their confidence hardly tells who is right.
+So the chapter's heads divide the work. One is on duty inside words, the other at their edges. Off
+duty a head learns little of what the target says, and to say that it does not know.
+"""
+
+from dataclasses import asdict
+
+import torch
+from torch import nn
+
+from draft_heads import DraftHead, HeadConfig
+from nanogpt import train
+from nanogpt.checkpoint import checkpoint_path, fingerprint
+from nanogpt.packing import for_decoding
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import Recipe
+from nanogpt.train import fit, step_generator
+
+RECIPE = Recipe(steps=300, batch_size=8, lr=3e-3, muon_lr=0.02)
+DEPTH = 6  # levels that the heads are trained for
+SPECIALISTS = ("inside words", "word edges")  # the heads' duties
+GENERALISTS = ("everywhere", "everywhere")
+OFF_DUTY = 0.2  # weight of a place where a head is not on duty; half of it asks for ignorance
+
+# ---------------------------------------------------------------- who is on duty where
+
+
+def letters_of(tokenizer):
+    """(V,) bool: which tokens end in a letter."""
+    texts = [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
+    return torch.tensor([text[-1:].isalpha() for text in texts])
+
+
+def inside_words(tokens, letters):
+    """Which proposals stand inside a word: their root and the token before it end in a letter.
+
+    tokens (B, T); letters (V,) bool -> (B, T - DEPTH) bool, entry t for the root token t + 1.
+    """
+    is_letter = letters[tokens]  # (B, T)
+    # Entry t looks at tokens t and t + 1; the last DEPTH places have too little text behind them.
+    return is_letter[:, :-DEPTH] & is_letter[:, 1:tokens.shape[1] - DEPTH + 1]
+
+
+def on_duty(duty, tokens, letters):
+    """(B, T - DEPTH) bool: the proposals that a head of this duty is there for."""
+    inside = inside_words(tokens, letters)
+    return {"everywhere": torch.ones_like(inside), "inside words": inside,
+            "word edges": ~inside}[duty]
+
+
+# ---------------------------------------------------------------- the loss
+
+
+def head_loss(head, tokens, hidden, labels, duty):
+    """Cross-entropy against the target's own distributions, mean over depths and positions.
+
+    tokens (B, T); hidden: the target's list of (B, T, C) for them; labels (B, T, V): row t is the
+    target's distribution of token t + 1; duty (B, T - DEPTH) bool: see on_duty.
+    Every position t is a proposal: the state starts from hidden[t], the root is token t + 1, and
+    depth d predicts what the target says after reading token t + d.
+    """
+    T, V, loss = tokens.shape[1], labels.shape[-1], 0.0
+    # Off duty the label is half the target's distribution and half the uniform one, at a small
+    # weight: there the head learns above all not to be confident.
+    weight = torch.where(duty, 1.0, OFF_DUTY)  # (B, T - DEPTH)
+    known = torch.where(duty, 1.0, 0.5)[..., None]  # the target's part of the label
+    states = head.features(hidden)[:, :T - DEPTH]  # (B, T - DEPTH, W)
+    for d in range(1, DEPTH + 1):
+        # Read token t + d. The text stands in for drafted tokens: a draft is of use only as long
+        # as it is what the target says.
+        states = head.advance(states, tokens[:, d:T - DEPTH + d])
+        label = known * labels[:, d:T - DEPTH + d] + (1 - known) / V  # (B, T - DEPTH, V)
+        loss = loss - (weight * (label * head.guess(states)).sum(-1)).mean()
+    return loss / DEPTH
+
+
+# ---------------------------------------------------------------- two heads, one training run
+
+
+class Heads(nn.Module):
+    """Both heads in one module, so that one training run and one checkpoint hold them."""
+
+    def __init__(self, target, configs):
+        super().__init__()
+        self.heads = nn.ModuleList(DraftHead(target, config) for config in configs)
+
+
+def default_configs(n_layer, duties=SPECIALISTS):
+    """Two heads for a target of n_layer layers, by default the chapter's specialists."""
+    # Both read the middle and the last layer, so they differ in nothing but their duties, and
+    # generalists in nothing but the chance of their first weights.
+    return tuple(HeadConfig((n_layer // 2, n_layer), duty) for duty in duties)
+
+
+def get_heads(target, dataset, device, retrain=False, configs=None, recipe=RECIPE, folder=None):
+    """The trained heads: loaded if they were trained before, else trained now, both at once.
+
+    target: a trained GPT in float32; it is frozen. -> list of DraftHead
+    """
+    configs = configs or default_configs(target.config.n_layer)
+    config = {"heads": [{**asdict(c), "layers": list(c.layers)} for c in configs], "depth": DEPTH,
+              "off_duty": OFF_DUTY, "recipe": asdict(recipe), "target": fingerprint(target),
+              "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
+    path = checkpoint_path("draft-heads", config, folder)
+    if retrain:
+        path.unlink(missing_ok=True)
+    torch.manual_seed(recipe.seed)
+    target.requires_grad_(False)
+    both, sampler = Heads(target, configs).to(device), Sampler()
+    letters = letters_of(dataset.tokenizer).to(device)
+
+    def batch_loss(step):
+        generator = step_generator(recipe, step)
+        tokens, _ = dataset.batch(
+            dataset.train, recipe.batch_size, target.block_size, generator)
+        tokens = tokens.to(device)
+        with torch.no_grad():
+            logits, hidden = target(tokens)  # the dear part of a step, once for both heads
+            labels = sampler(logits)  # at temperature 1, whatever will be decoded
+        return sum(head_loss(head, tokens, hidden, labels,
+                             on_duty(head.config.duty, tokens, letters)) for head in both.heads)
+
+    fit(both, batch_loss, recipe, path, config, f"{len(configs)} draft heads")
+    return list(both.eval().heads)
+
+
+def heads_for_decoding(heads, target):
+    """Copies of the heads on the decoding copy of their target."""
+    copies = []
+    for head in heads:
+        # In float32: on matrices this small, packing costs more time than it saves.
+        twin = DraftHead(target, head.config).to(target.device).eval().requires_grad_(False)
+        twin.load_state_dict(head.state_dict())
+        copies.append(twin)
+    return copies
+
+
+def get_target_and_heads(args, dataset, device, duties=SPECIALISTS):
+    """A target and its two heads, trained or loaded -> decoding copies: the target, a list.
+
+    args: the flags of cli.parser and cli.target_flags.
+    """
+    trained = train.get_gpt(args.size, dataset, device, args.retrain)
+    configs = default_configs(trained.config.n_layer, duties)
+    heads = get_heads(trained, dataset, device, args.retrain, configs)
+    target = for_decoding(trained, args.precision)
+    return target, heads_for_decoding(heads, target)
