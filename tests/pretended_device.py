@@ -133,5 +133,10 @@ def pretended_cuda():
         for name, answer in (("is_available", True), ("device_count", 1), ("synchronize", None),
                              ("get_device_name", "pretended"), ("is_bf16_supported", True)):
             patch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+        # An optimizer asks the driver whether a graph is being captured. A torch that was built for
+        # CUDA has such a question, and no driver here to answer it. (The name varies by release.)
+        for name in dir(torch.optim.Optimizer):
+            if name.endswith("_graph_capture_health_check"):
+                patch.setattr(torch.optim.Optimizer, name, lambda optimizer: None)
         with PretendedDevice() as device:
             yield device

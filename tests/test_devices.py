@@ -64,9 +64,15 @@ def small_gpt():
     return GPT(GPTConfig(11, 16, 2, 2, 8))
 
 
+def forgotten(model, tokens, name):
+    """A forward of a model one of whose buffers did not move along."""
+    setattr(model, name, getattr(model, name).cpu())
+    return model(tokens)
+
+
 STRAYS = {
     "tokens": lambda m, t: m(t.cpu()),
-    "positions": lambda m, t: m(t, positions=torch.arange(3)[None]),
+    "positions": lambda m, t: forgotten(m, t, "cos"),
     "mask": lambda m, t: m(t)[0].masked_fill(torch.ones(3, 11, dtype=torch.bool), 0.0),
     "sum": lambda m, t: m(t)[0] + torch.zeros(11),
     "cat": lambda m, t: torch.cat([m(t)[0], torch.zeros(1, 1, 11)], 1),
@@ -79,6 +85,7 @@ STRAYS = {
 
 @pytest.mark.parametrize("stray", STRAYS)
 def test_the_pretended_device_notices(stray):
+    STRAYS[stray](small_gpt(), torch.tensor([[1, 2, 3]]))  # on one device nothing is wrong with it
     with pretended_cuda():
         model = small_gpt().to("cuda")
         tokens = torch.tensor([[1, 2, 3]], device="cuda")
@@ -94,3 +101,34 @@ def test_the_pretended_device_changes_no_number():
         there = small_gpt().to("cuda")(tokens.to("cuda"))[0]
         assert there.device.type == "cuda" and there.cpu().device.type == "cpu"
         assert torch.equal(there.cpu(), here)
+
+
+def cuda_build_without_a_driver(patch):
+    """Make this torch answer as the one that an unpinned install brings to a Linux machine."""
+    def no_driver(*args, **kwargs):
+        raise RuntimeError("Found no NVIDIA driver on your system")
+
+    patch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    patch.setattr(torch.cuda, "_lazy_init", no_driver)
+    for module in (torch.cuda, torch.cuda.graphs):
+        patch.setattr(module, "is_current_stream_capturing", no_driver)
+    if hasattr(torch, "accelerator"):
+        patch.setattr(torch.accelerator, "current_stream", no_driver)
+        patch.setattr(torch.accelerator, "current_accelerator",
+                      lambda check_available=False: torch.device("cuda"))
+
+
+def test_the_pretended_device_asks_no_driver(monkeypatch):
+    """A step of both optimizers, with a torch that was built for CUDA and finds none."""
+    cuda_build_without_a_driver(monkeypatch)
+    adam = torch.optim.AdamW(small_gpt().parameters())
+    with pytest.raises(RuntimeError, match="no NVIDIA driver"), monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        adam.step()  # else this test would show nothing
+    with pretended_cuda():
+        model = small_gpt().to("cuda")
+        optimizer = train.Optimizer(model, train.SIZES["draft"].recipe)
+        before = model.embed.weight.clone()
+        model(torch.tensor([[1, 2, 3]], device="cuda"))[0].square().mean().backward()
+        optimizer.step(1.0)
+        assert not torch.equal(model.embed.weight, before)
