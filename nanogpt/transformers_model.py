@@ -86,7 +86,7 @@ class TransformersModel:
     """A causal language model of transformers, called like a GPT.
 
     model: from AutoModelForCausalLM, in the precision in which it shall decode.
-    keep: indices of the hidden states to hand on (None: all). Long prompts have large ones.
+    keep: indices of the hidden states to hand on (None: all); long prompts have large ones.
     Raises ValueError for an architecture that cannot verify a tree.
     """
 
@@ -95,14 +95,12 @@ class TransformersModel:
         self.config = model.config.get_text_config()
         self.kinds, self.window = attention_kinds(model)
         self.one_row = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self.heard = None  # {index: hidden state} while one of our forwards runs
+        self.keep, self.heard = keep, None  # {index: hidden state} while our forward runs
         blocks = layers_of(model)
-        for i, block in enumerate(blocks):
-            if i == 0 and (keep is None or 0 in keep):
-                block.register_forward_pre_hook(self.hear_input, with_kwargs=True)
-            if keep is None or i + 1 in keep:
-                # From the block itself: transformers' last hidden state is after the final norm.
-                block.register_forward_hook(lambda *call, i=i: self.hear(i + 1, call[-1]))
+        blocks[0].register_forward_pre_hook(self.hear_input, with_kwargs=True)
+        for i, block in enumerate(blocks, 1):
+            # From the blocks themselves: transformers' last hidden state is after the final norm.
+            block.register_forward_hook(lambda *call, i=i: self.hear(i, call[-1]))
 
     def hear_input(self, block, args, kwargs):
         """The embedding: what the first block reads."""
@@ -110,7 +108,7 @@ class TransformersModel:
 
     def hear(self, index, x):
         """Note a hidden state, (1, N, C) or a tuple that starts with it."""
-        if self.heard is not None:
+        if self.heard is not None and (self.keep is None or index in self.keep):
             self.heard[index] = x[0] if isinstance(x, tuple) else x
 
     @property

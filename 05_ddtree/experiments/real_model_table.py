@@ -1,0 +1,246 @@
+"""The table of real_model.py: who takes part, and what the table says."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from chain_specdec import GPTDraft, speculate_chain  # chapter 01
+from ddtree import draft_temperature
+from dflash import DFlashChain, DFlashTree
+from experiments.compare_transformers import CALL, generate
+from experiments.real_model_files import chat_tokens
+from experiments.real_model_lookup import LookupDrafter
+from nanogpt.account import print_bottlenecks, print_differences, print_results
+from nanogpt.clock import cost_curve
+from nanogpt.contest import compare, speedup, summarize
+from nanogpt.decoding import plain_decode
+from nanogpt.device import device_name
+from nanogpt.printing import print_table
+from nanogpt.sampling import Dice
+from nanogpt.transformers_model import Greedy, need_transformers
+from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
+
+PROMPTS = Path(__file__).resolve().parents[1] / "prompts"
+PLAIN, THEIRS, LOOKUP = "plain", "transformers greedy", "transformers prompt lookup, 10"
+ASSISTED = "transformers assisted"
+K = 4  # draft tokens of the small model's chain
+BRANCHING = (2, 1, 1, 1)  # of its tree: as many passes of the small model as the chain
+
+# ---------------------------------------------------------------- who takes part
+
+
+@dataclass
+class Models:
+    """Everything that decodes, on one device."""
+
+    target: object  # TransformersModel
+    tokenizer: object
+    ends: set  # tokens that end an answer
+    draft: object = None  # TransformersModel of the same vocabulary, or None
+    drafter: object = None  # the DFlash network, or None
+
+
+def until_end(steps, ends):
+    """Steps up to the first token that ends an answer; what was drafted behind it is cut off."""
+    for step in steps:
+        step.detail = None  # the probabilities (N, V) of every round would fill the memory
+        end = next((i for i, token in enumerate(step.tokens, 1) if token in ends), None)
+        if end is not None:
+            step.tokens = step.tokens[:end]
+        yield step
+        if end is not None:
+            return
+
+
+def chances(sampler, seed):
+    """(sampler, dice) of the loops: at temperature 0 the argmax, else draws."""
+    return (Greedy(), Greedy()) if sampler.temperature == 0 else (sampler, Dice(seed))
+
+
+def plain(models, sampler, prompt, seed):
+    """Plain decoding: one forward, one token."""
+    steps = plain_decode(models.target, prompt, *chances(sampler, seed))
+    return until_end(steps, models.ends)
+
+
+def chain(models, sampler, prompt, seed):
+    """Chapter 01: K drafts of the small model, judged by the p/q rule."""
+    steps = speculate_chain(models.target, GPTDraft(models.draft), prompt, K, sampler, Dice(seed))
+    return until_end(steps, models.ends)
+
+
+def tree(models, make_drafter, sampler, prompt, seed):
+    """Chapter 02's loop around any drafter of trees, judged by the walk."""
+    steps = speculate(models.target, make_drafter(), prompt, *chances(sampler, seed))
+    return until_end(steps, models.ends)
+
+
+def draft_tree(models):
+    """The small model as a drafter of trees."""
+    return TreeDrafter(TreeGPT(models.draft), BRANCHING)
+
+
+def theirs(models, how, prompt, seed):
+    """`generate` of transformers, greedy: Steps whose seconds are those between two forwards."""
+    before = 0.0
+    for step in generate(models.target.model, **how)(prompt, seed):
+        now = step.seconds[CALL]
+        step.seconds = {"verify": now - before}  # drafts and the rest stand under it, too
+        before = now
+        yield step
+
+
+def our_methods(models, sampler, budgets):
+    """{name: start(prompt, seed)} of the decoders of this repository."""
+    starts = {PLAIN: partial(plain, models, sampler)}
+    best = max(budgets)
+    drafters = {f"n-gram chain, K={best}": partial(LookupDrafter, best, width=1)}
+    drafters |= {f"n-gram tree, B={b}": partial(LookupDrafter, b) for b in budgets}
+    if models.draft is not None:
+        starts[f"draft model chain, K={K}"] = partial(chain, models, sampler)
+        drafters["draft model tree, 2x1x1x1"] = partial(draft_tree, models)
+    if models.drafter is not None:
+        temperature = draft_temperature(sampler.temperature)
+        drafters["DFlash chain"] = partial(DFlashChain, models.drafter)
+        drafters |= {f"DDTree, B={b}": partial(DFlashTree, models.drafter, b, temperature)
+                     for b in budgets}
+    return starts | {name: partial(tree, models, make, sampler) for name, make in drafters.items()}
+
+
+def best_method(models, sampler, budgets):
+    """The start(prompt, seed) that the single answer is streamed with: the table's last."""
+    return list(our_methods(models, sampler, budgets).values())[-1]
+
+
+def their_methods(models, max_new_tokens):
+    """{name: start(prompt, seed)} of transformers' own ways to decode greedily."""
+    ends = sorted(models.ends) or None
+    # Not the published settings: a penalty or a temperature in them would be another task.
+    models.target.model.generation_config = need_transformers().GenerationConfig(
+        eos_token_id=ends, pad_token_id=ends[0] if ends else None)
+    how = {"max_new_tokens": max_new_tokens}
+    ways = {THEIRS: how, LOOKUP: how | {"prompt_lookup_num_tokens": 10}}
+    if models.draft is not None:
+        models.draft.model.generation_config = need_transformers().GenerationConfig(
+            eos_token_id=ends, pad_token_id=ends[0] if ends else None)
+        ways[ASSISTED] = how | {"assistant_model": models.draft.model}
+    return {name: partial(theirs, models, way) for name, way in ways.items()}
+
+
+def contest(models, sampler, budgets, prompts, max_new_tokens):
+    """Every method on every prompt -> {name: list of Generation}; transformers' where greedy."""
+    starts = our_methods(models, sampler, budgets)
+    if sampler.temperature == 0:
+        starts |= their_methods(models, max_new_tokens)
+    results = compare(starts, prompts, max_new_tokens)
+    for name, generations in results.items():
+        if name.startswith("transformers"):
+            # `generate` cannot be paused, so its steps all come at once, with a clock of their own.
+            for generation in generations:
+                generation.seconds = sum(sum(s.seconds.values()) for s in generation.steps)
+    return results
+
+
+# ---------------------------------------------------------------- the prompts
+
+
+def read_prompts(tokenizer, n, room):
+    """The first n prompts of the folder -> {kind: tokens}.
+
+    Raises ValueError if there are fewer, or one is longer than `room` tokens.
+    """
+    files = sorted(PROMPTS.glob("*.txt"))
+    if not 1 <= n <= len(files):
+        raise ValueError(f"prompts is {n}; it must be in [1, {len(files)}], the number of files in "
+                         f"{PROMPTS.name}")
+    prompts = {}
+    for file in files[:n]:
+        kind = file.stem.split("_", 1)[1].replace("_", " ")
+        prompts[kind] = fitting_tokens(tokenizer, file.read_text(encoding="utf-8"), room)
+    return prompts
+
+
+def fitting_tokens(tokenizer, prompt, room):
+    """The prompt as the model reads it. Raises ValueError if it is empty or too long."""
+    if not prompt.strip():
+        raise ValueError("the prompt is empty; it must hold at least one token")
+    tokens = chat_tokens(tokenizer, prompt.strip())
+    if len(tokens) > room:
+        raise ValueError(f"the prompt has {len(tokens)} tokens; with the answer only {room} fit "
+                         "into the model's window")
+    return tokens
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def print_model(name, target):
+    """One line about the target and the machine."""
+    millions = sum(p.numel() for p in target.model.parameters()) / 1e6
+    print(f"{name}: {millions:.0f}M target in {target.precision} on {device_name(target.device)}; "
+          f"torch {torch.__version__}, transformers {need_transformers().__version__}")
+
+
+def print_tables(models, sampler, budgets, prompts, max_new_tokens):
+    """The contest: its table, where time goes, which kinds of prompts gain.
+
+    prompts: {kind: tokens}.
+    """
+    greedy = sampler.temperature == 0
+    results = contest(models, sampler, budgets, list(prompts.values()), max_new_tokens)
+    kinds, results = answered(prompts, results)
+    lengths = [len(tokens) for tokens in prompts.values()]
+    print(f"\n{len(kinds)} prompts of {min(lengths)} to {max(lengths)} tokens, up to "
+          f"{max_new_tokens} new tokens each, temperature {sampler.temperature:g}; tau counts the "
+          "bonus token\n")
+    print_results(results, PLAIN, greedy)
+    if greedy:
+        print_differences(results, PLAIN, [prompts[kind] for kind in kinds], models.target)
+    curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64], repeats=7)
+    print("\nc(N), ms (and c(N) / c(1)): " + ", ".join(
+        f"{n}: {ms:.1f} ({ms / curve[1]:.2f})" for n, ms in curve.items()))
+    ours = {name: g for name, g in results.items() if not name.startswith("transformers")}
+    print_bottlenecks(ours, PLAIN, curve)
+    print_kinds(kinds, ours)
+    if greedy:
+        print_rivals(results)
+
+
+def answered(prompts, results):
+    """(kinds, results) without the prompts that were answered by a single token: no rate there.
+
+    Raises ValueError if none is left.
+    """
+    kinds = list(prompts)
+    there = [i for i in range(len(kinds)) if all(len(g[i].tokens) > 1 for g in results.values())]
+    if not there:
+        raise ValueError("the model answers with nothing; try a model that was trained to chat")
+    return [kinds[i] for i in there], {
+        name: [generations[i] for i in there] for name, generations in results.items()}
+
+
+def print_kinds(kinds, results):
+    """tau by kind of prompt: what a text repeats decides what its n-grams bring."""
+    names = [name for name in results if name != PLAIN]
+    print()
+    print_table(["tau by prompt", "tokens", *names], [
+        [kind, len(results[PLAIN][i].tokens), *(f"{results[name][i].tau:.2f}" for name in names)]
+        for i, kind in enumerate(kinds)])
+
+
+def print_rivals(results):
+    """Ours beside transformers' own, method by method, in a sentence each."""
+    print()
+    trees = [name for name in results if name.startswith("n-gram tree")]
+    best = max(trees, key=lambda name: speedup(results[name], results[PLAIN]))
+    pairs = [(PLAIN, THEIRS), (best, LOOKUP)]
+    pairs += [(f"draft model chain, K={K}", ASSISTED)] if ASSISTED in results else []
+    for ours, other in pairs:
+        ratio = speedup(results[ours], results[other])
+        rates = [summarize(results[name])["tokens_per_second"] for name in (ours, other)]
+        print(f"{ours}: {rates[0]:.1f} tokens/s; {other}: {rates[1]:.1f}; median over the prompts "
+              f"{ratio:.2f}x")
+
+
