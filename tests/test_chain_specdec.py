@@ -6,6 +6,7 @@ import torch
 import chain_specdec
 from chain_specdec import (
     BigramDraft,
+    ChainRound,
     GPTDraft,
     acceptance_probability,
     acceptance_rate,
@@ -24,7 +25,8 @@ from exact import (
     target_law,
     total_variation,
 )
-from nanogpt.decoding import collect, plain_decode
+from experiments.k_sweep import Line, acceptance_by_position, measured_alpha
+from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
 
@@ -40,11 +42,11 @@ DRAFTS = {
 }
 
 
-def bias(sampler, k, draft="random", rounds=1, draft_sampler=None, allowed=None):
-    """Total variation between the output law of chain speculation and the target's law."""
+def bias(sampler, k, draft="random", rounds=1, length=None, allowed=None):
+    """Total variation between the output of chain speculation and the target's distribution."""
     model = ToyModel(5, vocab=3, allowed=allowed)
     drafter = ToyDraft(ToyModel(**{"vocab": 3, **DRAFTS[draft]}))
-    length = k + 2
+    length = length or k + 2
     law = loop_law(
         lambda dice: speculate_chain(ToyTarget(model), drafter, PROMPT, k, sampler, dice),
         model, sampler, PROMPT, rounds, length,
@@ -58,10 +60,11 @@ def test_output_law_is_the_targets_exactly(case):
         assert bias(sampler, **case) < 1e-12, sampler
 
 
-def test_disjoint_supports_and_two_rounds():
+def test_disjoint_supports_and_several_rounds():
+    """After the prefill every round emits at least one token: `length` shows the last round too."""
     assert bias(Sampler(1), 2, "disjoint", allowed=(0, 1)) < 1e-12
-    assert bias(Sampler(1), 1, rounds=2) < 1e-12
-    assert bias(Sampler(0.7), 1, "peaked", rounds=3) < 1e-12
+    assert bias(Sampler(1), 1, rounds=2, length=4) < 1e-12
+    assert bias(Sampler(0.7, top_k=2), 1, "peaked", rounds=3, length=4) < 1e-12
 
 
 def test_bigram_drafter_is_exact_too():
@@ -167,27 +170,67 @@ def random_gpt(seed, vocab=11, block_size=32, width=16):
     return model
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_greedy_text_equals_plain_decoding(seed):
-    """Random models, K and prompts; 70 tokens cross the window of 32 several times."""
-    target = random_gpt(seed)
+@pytest.mark.parametrize("seed, length", list(enumerate((1, 15, 16, 40))))
+def test_greedy_text_equals_plain_decoding(seed, length):
+    """Random models, K and prompts; 40 tokens cross the window of 16 several times."""
+    target = random_gpt(seed, block_size=16)
     generator = torch.Generator().manual_seed(seed)
-    prompt = torch.randint(11, (1 + 7 * seed % 45,), generator=generator).tolist()
+    prompt = torch.randint(11, (length,), generator=generator).tolist()
     corpus = torch.randint(11, (500,), generator=generator)
     greedy = Sampler(0)
-    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 70).tokens
-    drafters = [BigramDraft(corpus, 11), GPTDraft(random_gpt(seed + 100)), GPTDraft(target)]
-    for drafter in drafters:
+    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 40).tokens
+    small = random_gpt(seed + 100, block_size=16)
+    for drafter in (BigramDraft(corpus, 11), GPTDraft(small), GPTDraft(target)):
         for k in (1, 2, 5, 40):
             steps = speculate_chain(target, drafter, prompt, k, greedy, Dice(0))
-            assert collect(steps, 70).tokens == plain
+            assert collect(steps, 40).tokens == plain
 
 
 def test_a_drafter_equal_to_the_target_is_always_accepted():
     target = random_gpt(3, block_size=128)
     for sampler in (Sampler(0), Sampler(1)):
         steps = speculate_chain(target, GPTDraft(target), [1, 2, 3], 4, sampler, Dice(0))
-        assert collect(steps, 51).tau == 5
+        text = collect(steps, 51)
+        assert text.tau == 5
+        assert all(step.drafted == step.detail.accepted == 4 for step in text.steps)
+
+
+# ---------------------------------------------------------------- the sweep, by hand
+
+
+def generation(*rounds):
+    """A Generation from rounds of (accepted, drafts); the target is (.5, .5), all drafts (1, 0)."""
+    one, half = torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5]])
+    return Generation([], [
+        Step([0] * (n + 1), k, detail=ChainRound([0] * k, [one] * k, half.expand(k + 1, 2), n))
+        for n, k in rounds], 1.0)
+
+
+def test_acceptance_by_position_by_hand():
+    """Of 4 full chains 3 keep the first draft, 2 of those the second; the third was tested twice
+    and kept once. The chain of 1 stood at the window's end."""
+    both = [generation((0, 3), (1, 3), (1, 1)), generation((2, 3), (3, 3))]
+    assert acceptance_by_position(both, 3) == pytest.approx([3 / 4, 2 / 3, 1 / 2])
+    assert str(acceptance_by_position([generation((0, 2))], 2)) == "[0.0, nan]"
+
+
+def test_measured_alpha_looks_at_tested_drafts_only():
+    assert measured_alpha([generation((0, 3), (3, 3), (0, 0))]) == 0.5
+    wrong = generation((1, 3))
+    wrong.steps[0].detail.draft_probs[2] = torch.tensor([0.5, 0.5])  # behind the rejected one
+    assert measured_alpha([wrong]) == 0.5
+    wrong.steps[0].detail.draft_probs[1] = torch.tensor([0.5, 0.5])  # the rejected one itself
+    assert measured_alpha([wrong]) == 0.75
+
+
+def test_a_line_of_the_sweep_by_hand():
+    line = Line("bigram", 2, alpha=0.5, tau=2.0, plain_ms=3.0, draft_ms=0.5, verify_ms=5.0,
+                measured=0.9)
+    assert line.from_alpha == pytest.approx(1.75 * 3 / 6)
+    assert line.from_tau == pytest.approx(2 * 3 / 6)
+
+
+# ---------------------------------------------------------------- bad input, odd input
 
 
 def test_bad_input():
@@ -201,14 +244,6 @@ def test_bad_input():
         BigramDraft(tokens, 50257)
     with pytest.raises(ValueError, match="smoothing is 0"):
         BigramDraft(tokens, 2, smoothing=0)
-
-
-def test_a_reset_draft_model_has_forgotten_the_text():
-    drafter, fresh = (GPTDraft(random_gpt(0)) for _ in range(2))
-    drafter.observe([1, 2, 3])
-    drafter.logits(4)
-    drafter.reset()
-    assert torch.equal(drafter.logits(5), fresh.logits(5))
 
 
 def test_a_token_that_neither_gives_a_chance_counts_as_kept():

@@ -8,7 +8,7 @@ import torch
 import tree_attention
 from cautionary_rule import independent_coins, walk_by_coins
 from chain_specdec import GPTDraft, speculate_chain
-from exact import ToyDraft, ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from exact import ToyDraft, ToyModel, ToyTarget, loop_law, target_law, total_variation
 from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
 from experiments.equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
 from nanogpt.decoding import Generation, Step, collect, plain_decode
@@ -64,16 +64,20 @@ def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=
 @pytest.mark.parametrize("accept", [walk, walk_by_coins, multi_round])
 @pytest.mark.parametrize("branching", [(1,), (2,), (3,), (2, 1), (1, 2), (2, 2)], ids=str)
 def test_output_law_is_the_targets_exactly(accept, branching):
-    for sampler in SAMPLERS if branching != (2, 2) else SAMPLERS[2:]:
+    samplers = SAMPLERS
+    if accept is multi_round and len(branching) == 2:  # thousands of trees instead of one
+        samplers = [s for s in SAMPLERS if s != Sampler(1)] if branching != (2, 2) else SAMPLERS[3:]
+    else:
+        assert bias(accept, Sampler(1), branching, draft_seed=5) < 1e-12  # drafter = target
+    for sampler in samplers:
         assert bias(accept, sampler, branching) < 1e-12, sampler
-    assert bias(accept, Sampler(1), branching, draft_seed=5) < 1e-12  # drafter = target
     assert bias(accept, Sampler(1), branching, allowed=(2,)) < 1e-12  # draft support of one token
 
 
 def test_wider_than_the_vocabulary_two_rounds_and_depth_three():
     assert bias(walk, Sampler(1), (9,)) < 1e-12
     assert bias(multi_round, Sampler(1), (9,)) < 1e-12
-    assert bias(multi_round, Sampler(1, top_p=0.7), (2,), rounds=2, length=3) < 1e-12
+    assert bias(multi_round, Sampler(1, top_p=0.7), (2,), rounds=2, length=4) < 1e-12
     assert bias(walk, Sampler(1), (2, 1, 2)) < 1e-12
     assert bias(multi_round, Sampler(1, top_k=2), (2, 1, 1), scale=2.0) < 1e-12
 
@@ -94,10 +98,11 @@ def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
         assert total_variation(law, target_law(model, sampler, PROMPT, 4)) < 1e-12
 
 
-@pytest.mark.parametrize("case", grid(vocab=(3, 5), draft_seed=(1, 99)), ids=str)
-def test_the_articles_rule_is_biased(case):
-    assert bias(independent_coins, Sampler(1), (2,), length=2, **case) > 0.1
-    assert bias(independent_coins, Sampler(1), (2, 2), length=3, **case) > 0.1
+@pytest.mark.parametrize("draft_seed", [1, 99])
+def test_the_articles_rule_is_biased(draft_seed):
+    for vocab, branching in (3, (2,)), (5, (2,)), (3, (2, 2)):
+        assert bias(independent_coins, Sampler(1), branching, vocab=vocab, length=len(branching) + 1,
+                    draft_seed=draft_seed) > 0.1
 
 
 def test_the_articles_rule_is_biased_even_if_the_drafter_is_the_target():
@@ -106,11 +111,11 @@ def test_the_articles_rule_is_biased_even_if_the_drafter_is_the_target():
 
 
 def test_each_break_of_the_rule_shows_alone_and_the_repairs_have_none():
-    law, *breaks = [mean_bias(*case)[-1] for case in BREAKS.values()]
+    (law,), *breaks, (first, second) = [mean_bias(*case, pairs=10) for case in BREAKS.values()]
     assert law < 1e-12  # one drawn child: the rule of chapter 01
-    assert min(breaks) > 0.05
-    assert mean_bias(*list(BREAKS.values())[3])[0] < 1e-12  # only its second token is wrong
-    table = bias_table(vocab=3)
+    assert min(breaks)[0] > 0.1
+    assert first < 1e-12 and second > 0.05  # only its second token is wrong
+    table = bias_table((2, 1), vocab=3)
     assert min(table["independent coins"]) > 0.1
     assert max(table["walk"] + table["multi-round"]) < 1e-12
 
@@ -147,7 +152,7 @@ def root_path(tree, row):
     return path
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_tree_forward_equals_a_causal_forward_per_node(seed):
     """After each of several commits, all logits of one tree forward match plain forwards over
     root-to-node paths, and the cache matches one built by plain decoding."""
@@ -173,56 +178,36 @@ def test_tree_forward_equals_a_causal_forward_per_node(seed):
         torch.testing.assert_close(cache.kv[..., :n, :], fresh.kv[..., :n, :], rtol=0, atol=1e-9)
 
 
-def test_tree_drafting_gpt_sees_only_its_own_branch():
-    """TreeGPT's draft distributions equal those of plain forwards over each path."""
-    model = random_gpt(1, block_size=64)
-    drafter = TreeDrafter(TreeGPT(model), (3, 2, 1))
-    drafter.reset()
-    text = [4, 5, 6]
-    drafter.observe(text, None, None)
-    for root in (7, 2):
-        tree = drafter.propose(root, room=20)
-        for row in range(4):
-            tokens = text + tree.tokens[root_path(tree, row)].tolist()
-            plain, _ = model(torch.tensor([tokens]))
-            torch.testing.assert_close(
-                tree.draft_probs[row], Sampler()(plain[0, -1]), rtol=0, atol=1e-9)
-        accepted = tree.tokens[root_path(tree, 5)].tolist()
-        drafter.observe(accepted, None, None)
-        text = text + accepted
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_chain_is_a_tree_of_width_one_bit_for_bit(seed):
-    target, small = random_gpt(seed), random_gpt(seed + 50)
+    target, small = random_gpt(seed, block_size=16), random_gpt(seed + 50, block_size=16)
     for sampler in (Sampler(0), Sampler(0.8), Sampler(1, top_p=0.9)):
         for k in (1, 3):
             chain = collect(
-                speculate_chain(target, GPTDraft(small), [1, 2], k, sampler, Dice(seed)), 60)
+                speculate_chain(target, GPTDraft(small), [1, 2], k, sampler, Dice(seed)), 40)
             dice = Dice(seed)
             drafter = TreeDrafter(TreeGPT(small), (1,) * k, sampler, dice)
             tree = collect(
-                speculate(target, drafter, [1, 2], sampler, dice, multi_round), 60)
+                speculate(target, drafter, [1, 2], sampler, dice, multi_round), 40)
             assert chain.tokens == tree.tokens
             assert chain.accepted == tree.accepted
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_greedy_text_equals_plain_decoding(seed):
-    """Random models, shapes and prompts; 70 tokens cross the window of 32 several times."""
-    target, corpus = random_gpt(seed), torch.arange(400) * 7 % 11
-    prompt = torch.arange(1 + 9 * seed % 40).tolist()
-    prompt = [token % 11 for token in prompt]
-    greedy = Sampler(0)
-    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 70).tokens
-    models = TreeBigram(corpus, 11), TreeGPT(random_gpt(seed + 20)), TreeGPT(target)
+@pytest.mark.parametrize("seed, length", list(enumerate((1, 16, 30))))
+def test_greedy_text_equals_plain_decoding(seed, length):
+    """Random models, shapes and prompts; 40 tokens cross the window of 16 several times."""
+    target, corpus = random_gpt(seed, block_size=16), torch.arange(400) * 7 % 11
+    prompt = [token % 11 for token in range(length)]
+    greedy, small = Sampler(0), random_gpt(seed + 20, block_size=16)
+    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 40).tokens
+    models = TreeBigram(corpus, 11), TreeGPT(small), TreeGPT(target)
     shapes = [(), (1,), (3, 2), (20,), (2, 1, 2, 1), (1,) * 12]
     rules = [walk, walk_by_coins, multi_round]
     for i, (model, branching) in enumerate(itertools.product(models, shapes)):
         accept, dice = rules[(i + i // 6 + seed) % 3], Dice(0)  # every rule meets every shape
         drafter = TreeDrafter(model, branching, greedy, dice if accept is multi_round else None)
         steps = speculate(target, drafter, prompt, greedy, dice, accept)
-        assert collect(steps, 70).tokens == plain
+        assert collect(steps, 40).tokens == plain
 
 
 # ---------------------------------------------------------------- mutants
@@ -271,7 +256,7 @@ def test_wrong_gathers_are_caught(monkeypatch, rows):
 
     monkeypatch.setattr(
         Context, "commit", lambda context, path, tokens: context.cache.commit(rows(path)))
-    assert bias(walk, Sampler(1), (2, 2), rounds=2, length=4) > 0.01
+    assert bias(walk, Sampler(1), (2,), rounds=2, length=4) > 0.01
 
 
 def mutated_multi_round(parents_row=False, keep_target=False, unnormalised=False):
@@ -349,9 +334,19 @@ def test_bad_input():
             Tree(tokens, [-1, 0], draft_probs)
     with pytest.raises(ValueError, match="every level needs"):
         TreeDrafter(TreeBigram(torch.tensor([0, 1, 0]), 2), (2, 0))
-    target = random_gpt(0)
-    too_deep = FixedDrafter([1] * 40, range(40))
-    steps = speculate(target, too_deep, [1, 2], Sampler(1), Dice(0))
-    next(steps)
-    with pytest.raises(ValueError, match="only 29 fit"):
+    with pytest.raises(ValueError, match="prompt is empty"):
+        next(speculate(ToyTarget(ToyModel(0)), FixedDrafter([], []), [], Sampler(1), Dice(0)))
+
+
+def test_a_tree_may_be_as_deep_as_the_window_has_room_and_no_deeper():
+    """A window of 32 rows: 2 of the prompt, the root's, 29 below it."""
+    for depth, fits in ((29, True), (30, False)):
+        drafter = FixedDrafter([1] * depth, range(depth))
+        steps = speculate(random_gpt(0), drafter, [1, 2], Sampler(1), Dice(0))
         next(steps)
+        if fits:
+            step = next(steps)
+            assert step.drafted == 29 and len(step.detail.path) == len(step.tokens)
+        else:
+            with pytest.raises(ValueError, match="the tree is 30 deep; only 29 fit"):
+                next(steps)

@@ -23,15 +23,21 @@ def round_distribution(accept, model, draft_model, branching, drawn, length, sam
     -> {tokens: probability}
     """
     *context, root = PROMPT
+    target, cache = ToyTarget(model), ToyTarget(model).new_cache()
+    cache.text = list(context)
+    toy_draft = ToyDraft(draft_model)
+    toy_draft.observe(context)
+    verified = {}  # a tree's tokens: the tree and target_probs; most of the runs meet a known one
 
     def emit(dice):
-        target, cache = ToyTarget(model), ToyTarget(model).new_cache()
-        cache.text = list(context)
-        drafter = TreeDrafter(ToyDraft(draft_model), branching, sampler, dice if drawn else None)
-        drafter.observe(context)
+        drafter = TreeDrafter(toy_draft, branching, sampler, dice if drawn else None)
         tree = drafter.propose(root, room=length)
-        logits, _ = verify(target, cache, tree)
-        path, token = accept(tree, sampler(logits), dice)
+        known = tuple(tree.tokens.tolist())
+        if known not in verified:
+            logits, _ = verify(target, cache, tree)
+            verified[known] = tree, sampler(logits)
+        tree, target_probs = verified[known]
+        path, token = accept(tree, target_probs, dice)
         return [*tree.tokens[path[1:]].tolist(), token]
 
     return output_law(model, sampler, PROMPT, length, emit)
