@@ -151,9 +151,10 @@ def test_output_law_is_the_targets_exactly(temperature, budget):
         assert total_variation(law, target_law(model, sampler, [0, 1], 4)) < 1e-12
 
 
-def random_drafter(target, seed, length=4, n_layer=2):
+def random_drafter(target, seed, length=4, n_layer=2, transition=False):
     torch.manual_seed(seed)
-    drafter = BlockDrafter(target, BlockConfig(length, n_layer, (0, 1, 2))).double().eval()
+    config = BlockConfig(length, n_layer, (0, 1, 2), transition=transition)
+    drafter = BlockDrafter(target, config).double().eval()
     for parameter in drafter.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return drafter

@@ -1,0 +1,302 @@
+"""Conditional marginals: the heap by token is optimal, sampled drafts lose nothing, bugs show."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from block_diffusion import BlockDraft
+from conditional_marginals import (
+    BlockLevels,
+    Children,
+    ConditionalTreeDrafter,
+    best_conditional_tree,
+    decode_conditional,
+    decode_sampled,
+)
+from ddtree import best_first_tree
+from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from iid_trees import SHAPES, SampledTreeDrafter
+from layer_verification import LayerVerification
+from nanogpt.decoding import collect, plain_decode
+from nanogpt.sampling import Dice, Sampler
+from single_step_rules import KSEQ
+from test_chain_specdec import random_gpt
+from test_ddtree import prefixes, random_drafter
+from tree_attention import TreeDrafter, multi_round, speculate, walk
+
+
+def random_slots(seed, length, vocab):
+    """h (L, V) and W (L, V, V) of a pass, float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(length, vocab, generator=generator, dtype=torch.float64),
+            torch.randn(length, vocab, vocab, generator=generator, dtype=torch.float64))
+
+
+def probability(h, W, root, prefix, temperature=1.0):
+    """q(u_1 .. u_d) by the definition, one factor after the other."""
+    total, before = 1.0, root
+    for slot, token in enumerate(prefix):
+        total *= float(torch.softmax((h[slot] + W[slot, before]) / temperature, -1)[token])
+        before = token
+    return total
+
+
+def tree_of(h, W, root, budget, temperature=1.0):
+    children = Children(h.numpy(), W.numpy(), temperature, budget)
+    return best_conditional_tree(root, children, len(h), budget)
+
+
+# ---------------------------------------------------------------- the heap
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 2)], ids=str)
+def test_the_heap_is_optimal_by_brute_force(shape):
+    """No prefix-closed set of B nodes has more mass than the heap's tree."""
+    length, vocab = shape
+    nodes = [u for d in range(1, length + 1) for u in itertools.product(range(vocab), repeat=d)]
+    for seed, budget in itertools.product(range(4), (1, 2, 3, 5)):
+        h, W = random_slots(seed, length, vocab)
+        root = seed % vocab
+        mass = {u: probability(h, W, root, u) for u in nodes}
+        best = max(sum(mass[u] for u in chosen)
+                   for chosen in itertools.combinations(nodes, min(budget, len(nodes)))
+                   if all(len(u) == 1 or u[:-1] in chosen for u in chosen))
+        found = prefixes(tree_of(h, W, root, budget))
+        assert sum(mass[u] for u in found) == pytest.approx(best, abs=1e-12)
+
+
+def test_pops_fall_and_every_prefix_comes_once():
+    for seed, budget in itertools.product(range(5), (0, 1, 7, 60, 10_000)):
+        h, W = random_slots(seed, 3, 4)
+        found = prefixes(tree_of(h, W, 2, budget, temperature=0.6))
+        assert len(found) == len(set(found)) == min(budget, 4 + 16 + 64)
+        masses = [probability(h, W, 2, u, 0.6) for u in found]
+        assert all(a >= b - 1e-12 for a, b in itertools.pairwise(masses))
+
+
+def test_without_transitions_it_is_algorithm_1():
+    h, W = random_slots(3, 4, 6)
+    for budget in (1, 5, 30):
+        paper = best_first_tree(1, torch.log_softmax(h, -1), budget)
+        assert prefixes(tree_of(h, 0 * W, 1, budget)) == prefixes(paper)
+
+
+def test_worked_example_by_hand():
+    """q_1 = (.6, .4) after any token; after 0 comes 0 (.5, .5), after 1 comes 1 (.1, .9)."""
+    h, W = np.zeros((2, 2)), np.zeros((2, 2, 2))
+    h[0] = np.log([0.6, 0.4])
+    W[1] = np.log([[0.5, 0.5], [0.1, 0.9]])
+    tree = best_conditional_tree(0, Children(h, W, 1.0, 4), 2, 4)
+    assert prefixes(tree) == [(0,), (1,), (1, 1), (0, 0)]  # .6, .4, .36, .3
+
+
+def test_the_mass_of_the_tree_is_the_expected_acceptance_length():
+    h, W = random_slots(4, 3, 3)
+    found = prefixes(tree_of(h, W, 0, 7))
+    expected = sum(probability(h, W, 0, y) * sum(y[:d] in found for d in (1, 2, 3))
+                   for y in itertools.product(range(3), repeat=3))
+    assert sum(probability(h, W, 0, u) for u in found) == pytest.approx(expected, abs=1e-12)
+
+
+# ---------------------------------------------------------------- losslessness
+
+
+class ToyLevels:
+    """A block pass without a network, for TreeDrafter: random slots for every text.
+
+    bug: what `level` tells the accept rule; the tokens are always drawn from the conditionals.
+    """
+
+    def __init__(self, vocab=3, length=3, temperature=1.0):
+        self.vocab, self.length, self.temperature = vocab, length, temperature
+        self.reset()
+
+    def reset(self):
+        self.text = []
+
+    def observe(self, tokens, hidden, rows):
+        self.text = self.text + tokens
+
+    def level(self, tokens, parents):
+        if parents == [-1]:
+            seed = sum((i + 1) * t for i, t in enumerate([*self.text, tokens[0]]))
+            self.h, self.W = random_slots(seed, self.length, self.vocab)
+            self.depth, self.root = 0, tokens[0]
+        logits = (self.h[self.depth] + self.W[self.depth, tokens]) / self.temperature
+        self.depth += 1
+        return logits
+
+
+SAMPLERS = [Sampler(1.0), Sampler(0.5), Sampler(1.0, top_k=2), Sampler(0.8, top_p=0.8), Sampler(0)]
+PROMPT = (0, 1)
+
+
+def distance(make_drafter, accept, sampler, rounds=1, length=4, seed=5):
+    """Total variation between a decoding loop's output and the target's own."""
+    model = ToyModel(seed, vocab=3)
+    law = loop_law(lambda dice: speculate(ToyTarget(model), make_drafter(sampler, dice),
+                                          list(PROMPT), sampler, dice, accept),
+                   model, sampler, PROMPT, rounds, length)
+    return total_variation(law, target_law(model, sampler, PROMPT, length))
+
+
+@pytest.mark.parametrize("case", grid(
+    branching=((1, 1, 1), (2, 1), (3,)), sampler=SAMPLERS), ids=str)
+def test_sampled_drafts_lose_nothing(case):
+    """Chains under the p/q rule, trees under multi-round rejection; the temperature of the drafter
+    is its own."""
+    for temperature in (1.0, 0.6):
+        assert distance(
+            lambda sampler, dice, t=temperature: TreeDrafter(
+                ToyLevels(temperature=t), case["branching"], sampler, dice),
+            multi_round, case["sampler"]) < 1e-12
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS[:3], ids=str)
+def test_independent_chains_under_layer_verification_lose_nothing(sampler):
+    assert distance(
+        lambda sampler, dice: SampledTreeDrafter(
+            ToyLevels(), SHAPES["multi-chain"], 2, 2, sampler, dice),
+        LayerVerification(KSEQ), sampler, length=3) < 1e-12
+
+
+class WalkedTree:
+    """The heap's tree of toy slots, for the walk."""
+
+    def __init__(self):
+        self.levels = ToyLevels()
+        self.reset, self.observe = self.levels.reset, self.levels.observe
+
+    def propose(self, root, room):
+        self.levels.level([root], [-1])
+        length = min(3, room)
+        return tree_of(self.levels.h[:length], self.levels.W[:length], root, 6)
+
+
+def test_the_heaps_tree_under_the_walk_loses_nothing():
+    for sampler in SAMPLERS:
+        assert distance(lambda *_: WalkedTree(), walk, sampler, rounds=2) < 1e-12
+
+
+class Misreporting(TreeDrafter):
+    """Draws rightly, and tells the accept rule another distribution than it drew from."""
+
+    def __init__(self, bug, *args):
+        super().__init__(*args)
+        self.bug = bug
+
+    def propose(self, root, room):
+        tree = super().propose(root, room)
+        h, W, t = self.model.h, self.model.W, self.model.temperature
+        rows, marginal = [], torch.softmax(h[0] + W[0, root], -1)
+        marginals = [marginal]
+        for slot in range(1, len(h)):
+            marginals.append(marginals[-1] @ torch.softmax(h[slot] + W[slot], -1))
+        for row, depth in enumerate(tree.depths.tolist()):
+            depth, token = min(depth, len(h) - 1), int(tree.tokens[row])
+            parent = int(tree.tokens[max(int(tree.parents[row]), 0)])
+            rows.append({
+                "marginal": marginals[depth],
+                "wrong slot": torch.softmax((h[depth] + W[(depth + 1) % len(h), token]) / t, -1),
+                "wrong parent": torch.softmax((h[depth] + W[depth, parent]) / t, -1),
+                "temperature": torch.softmax(h[depth] + W[depth, token], -1),
+            }[self.bug])
+        tree.draft_probs = torch.stack(rows)
+        return tree
+
+
+@pytest.mark.parametrize("branching", [(1, 1, 1), (2, 1)], ids=str)
+@pytest.mark.parametrize("bug", ["marginal", "wrong slot", "wrong parent", "temperature"])
+def test_a_wrong_draft_distribution_is_noticed(bug, branching):
+    temperature = 0.4 if bug == "temperature" else 1.0
+    assert distance(
+        lambda sampler, dice: Misreporting(
+            bug, ToyLevels(temperature=temperature), branching, sampler, dice),
+        multi_round, Sampler(1.0)) > 0.01
+
+
+# ---------------------------------------------------------------- on the network
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_greedy_text_equals_plain_decoding(seed):
+    """Random models; 70 tokens cross the window of 32 several times."""
+    target, greedy = random_gpt(seed), Sampler(0)
+    network = random_drafter(target, seed, transition=True)
+    prompt = [token % 11 for token in range(1 + 13 * seed)]
+    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 70).tokens
+    for budget in (1, 6, 40):
+        steps = decode_conditional(target, network, budget, prompt, greedy, Dice(0))
+        assert collect(steps, 70).tokens == plain
+    for branching in ((1, 1, 1, 1), (2, 2)):
+        steps = decode_sampled(target, network, branching, prompt, greedy, Dice(0))
+        assert collect(steps, 70).tokens == plain
+
+
+def observed(draft, text, pieces):
+    """The draft after reading the text in pieces, a pass behind each but the last."""
+    _, hidden = draft.network.target(torch.tensor([text]))
+    start = 0
+    for size in pieces:
+        rows = list(range(start, start + size))
+        draft.observe([text[i] for i in rows], hidden, rows)
+        start += size
+        if start < len(text):
+            draft.logits(text[start], 30)
+    return draft
+
+
+def test_a_drafter_forgets_its_rounds():
+    """After any commits it proposes what a fresh one proposes that reads the whole text."""
+    target = random_gpt(2, block_size=64)
+    network, text = random_drafter(target, 5, transition=True), [1, 5, 2, 7, 7, 3, 9, 4]
+    for pieces in ([3, 1, 4], [1] * 8):
+        one, fresh = (observed(ConditionalTreeDrafter(network, 9), text, p)
+                      for p in (pieces, [8]))
+        assert prefixes(one.propose(6, 30)) == prefixes(fresh.propose(6, 30))
+        one, fresh = (observed(BlockLevels(network), text, p) for p in (pieces, [8]))
+        torch.testing.assert_close(one.level([6], [-1]), fresh.level([6], [-1]))
+
+
+def test_levels_read_their_own_slot_and_token():
+    target = random_gpt(2, block_size=64)
+    network = random_drafter(target, 5, transition=True)
+    text = [1, 5, 2, 7]
+    h = observed(BlockDraft(network), text, [4]).logits(6, 30)
+    levels = observed(BlockLevels(network, temperature=0.5), text, [4])
+    for slot, tokens in enumerate(([6], [3, 1], [0, 2, 4, 10])):
+        rows = levels.level(tokens, [-1] if slot == 0 else [0] * len(tokens))
+        expected = (h[slot] + network.transition[slot, tokens]) / 0.5
+        torch.testing.assert_close(rows, expected.detach())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_marginals_are_the_conditionals_summed(temperature):
+    target = random_gpt(2, block_size=64)
+    network, text = random_drafter(target, 5, length=3, transition=True), [1, 5, 2, 7]
+    h, W = observed(BlockDraft(network), text, [4]).logits(6, 30), network.transition.detach()
+    marginals = observed(BlockDraft(network, temperature), text, [4]).marginals(6, 30).exp()
+    for slot in range(3):
+        summed = torch.zeros(11, dtype=torch.float64)
+        for prefix in itertools.product(range(11), repeat=slot):
+            before = prefix[-1] if prefix else 6
+            step = torch.softmax((h[slot] + W[slot, before]) / temperature, -1)
+            summed += probability(h, W, 6, prefix, temperature) * step
+        torch.testing.assert_close(marginals[slot], summed, rtol=0, atol=1e-6)
+
+
+def test_near_the_end_of_the_window():
+    network = random_drafter(random_gpt(2, block_size=64), 5, transition=True)
+    drafter = ConditionalTreeDrafter(network, 9)
+    assert len(drafter.propose(6, 0)) == 1
+    assert int(drafter.propose(6, 2).depths.max()) == 2
+
+
+def test_bad_input():
+    target = random_gpt(0)
+    with pytest.raises(ValueError, match="no transition table"):
+        ConditionalTreeDrafter(random_drafter(target, 0), 4)
+    with pytest.raises(ValueError, match="budget is 0"):
+        ConditionalTreeDrafter(random_drafter(target, 0, transition=True), 0)
