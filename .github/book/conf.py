@@ -8,8 +8,6 @@ import json
 import os
 import re
 import shutil
-import sys
-import tempfile
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
@@ -31,16 +29,18 @@ def cited(field):
     return re.search(rf'^{field}: "?([^"\n]*)"?$', text, re.M)[1].rstrip("/")
 
 
-def repository():
-    """Where the code is. The code host's own workflow knows better than the file (a fork)."""
-    if "GITHUB_REPOSITORY" in os.environ:
-        return f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
-    return cited("repository-code")
+def addresses():
+    """(the code, the book), no slash at the end. A fork that builds its own book has its own."""
+    code, book = cited("repository-code"), cited("url")
+    fork = os.environ.get("GITHUB_REPOSITORY")
+    if fork and not code.endswith(f"/{fork}"):
+        owner, name = fork.split("/")
+        return f"{os.environ['GITHUB_SERVER_URL']}/{fork}", f"https://{owner.lower()}.github.io/{name}"
+    return code, book
 
 
-CODE = repository()
-BRANCH = os.environ.get("BOOK_BRANCH", "main")
-ADDRESS = os.environ.get("BOOK_ADDRESS") or cited("url")
+CODE, ADDRESS = addresses()
+BRANCH = "main"
 
 project = cited("title")
 author = "The authors"
@@ -60,7 +60,8 @@ highlight_language = "text"
 suppress_warnings = ["myst.header", "mystnb.lexer", "config.cache"]
 copybutton_selector = "div.highlight-bash pre, div.highlight-python pre, div.highlight-ipython3 pre"
 
-html_theme = os.environ.get("BOOK_THEME", "furo")
+html_theme = "furo"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
 html_js_files = [("book.js", {"defer": "defer"})]
@@ -68,13 +69,10 @@ html_copy_source = False
 html_show_sphinx = False
 html_permalinks_icon = "#"
 html_math_renderer = "mathml"
-html_theme_options = {}
-if html_theme == "furo":
-    html_theme_options = {
-        "source_view_link": CODE + "/{filename}",
-        "footer_icons": [],
-        "navigation_with_keys": False,  # the arrow keys belong to the step pages
-    }
+html_theme_options = {
+    "source_view_link": CODE,  # name_the_page has each page's own
+    "navigation_with_keys": False,  # the arrow keys belong to the step pages
+}
 
 ogp_site_url = ADDRESS + "/"
 ogp_site_name = project
@@ -185,17 +183,18 @@ class LeadLinks(SphinxTransform):
             node.replace_self(new)
         elif kind:
             children = [nodes.inline("", "", *child.children) for child in node.children]
-            node.replace_self(nodes.reference("", "", *children, refuri=to, internal=kind == "file"))
+            here = kind == "file"
+            node.replace_self(nodes.reference("", "", *children, refuri=to, internal=here))
 
     def lead_name(self, node, page):
         """`chain_specdec.py` in a text: the name of a file leads to the file."""
         name = node.astext()
         inside = isinstance(node.parent, (nodes.reference, nodes.title, addnodes.pending_xref,
-                                          nodes.inline, addnodes.download_reference))
+                                          addnodes.download_reference))
         if inside or not re.fullmatch(r"[\w./-]+(\.(py|ipynb|md|html|toml|txt)|/)", name):
             return
         for link in (name, relpath(name, str(PurePosixPath(SOURCES.get(page, page)).parent))):
-            if leads_to(link, page) and not leads_to(link, page) == ("page", page):
+            if leads_to(link, page) not in (None, ("page", page)):
                 wrap = addnodes.pending_xref("", node.deepcopy(), refdomain=None)
                 node.replace_self(wrap)
                 self.lead(wrap, link, page)
