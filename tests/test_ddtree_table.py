@@ -36,3 +36,15 @@ def test_the_ideal_takes_the_mean_of_the_prices_before_and_after():
     before = Prices({1: 2.0, 8: 3.0}, 1.0, {"DDTree, B=3": 0.25})
     after = Prices({1: 4.0, 8: 3.5}, 1.5, {"DDTree, B=3": 0.75})
     assert before.halfway(after) == Prices({1: 3.0, 8: 3.25}, 1.25, {"DDTree, B=3": 0.5})
+
+
+def test_an_n_gram_counts_contexts_of_n_minus_1_tokens():
+    text = torch.tensor([0, 1, 2, 0, 1, 3, 4, 1, 2])
+    trigram = NGramDraft(text, 5, n=3)
+    assert max(map(len, trigram.counts)) == 2
+    assert trigram.counts[0, 1] == {2: 1, 3: 1} and trigram.counts[1,] == {2: 2, 3: 1}
+    longest, shorter, none = [1 / 2, 1 / 2], [2 / 3, 1 / 3], [2 / 9, 1 / 9]
+    wanted = [a + 0.2 * (b + 0.2 * c) for a, b, c in zip(longest, shorter, none, strict=True)]
+    assert trigram.scores([4, 0, 1]).exp()[2:4].tolist() == pytest.approx(wanted, abs=1e-5)
+    with pytest.raises(ValueError, match="n is 1"):
+        NGramDraft(text, 5, n=1)
