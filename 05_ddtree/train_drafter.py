@@ -14,7 +14,7 @@ from tqdm import tqdm
 from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt import train
 from nanogpt.checkpoint import checkpoint_path, fingerprint
-from nanogpt.packing import for_decoding, pack, precision_of
+from nanogpt.packing import for_decoding, pack, packed_dtype
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES, Recipe
 from nanogpt.train import fit, step_generator
@@ -149,8 +149,9 @@ def drafter_for_decoding(drafter, target):
     twin = BlockDrafter(target, drafter.config).to(target.device).eval().requires_grad_(False)
     twin.load_state_dict(drafter.state_dict())
     # As the target was packed: the choice was made for the pair. See nanogpt/packing.py.
-    if precision_of(target) == "bfloat16":
-        pack(twin)
+    dtype = packed_dtype(target)
+    if dtype is not None:
+        pack(twin, dtype)
     return twin
 
 

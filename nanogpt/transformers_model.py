@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from nanogpt.device import bf16_is_faster
-from nanogpt.packing import PRECISIONS, PackedLinear, can_pack
+from nanogpt.packing import PRECISIONS, PackedLinear, can_pack, packed_dtype
 
 try:  # the extra [real]; every function here says so if it is missing
     import transformers
@@ -122,8 +122,7 @@ class TransformersModel:
     @property
     def precision(self):
         """'bfloat16' or 'float32', ...: what the blocks multiply in."""
-        packed = any(isinstance(module, PackedLinear) for module in self.model.modules())
-        return "bfloat16" if packed else str(self.model.dtype).removeprefix("torch.")
+        return str(packed_dtype(self.model) or self.model.dtype).removeprefix("torch.")
 
     def new_cache(self):
         return BranchingCache(self.device)
@@ -245,7 +244,8 @@ def check_branching(target):
     cache = target.new_cache()
     target(torch.tensor([text], device=target.device), cache=cache)
     cache.commit([0, 1, 2])
-    rows = target(torch.tensor([tree], device=target.device), positions, mask, cache)[0][0]
+    for _ in range(2):  # the first pass is not committed: the second must not see it
+        rows = target(torch.tensor([tree], device=target.device), positions, mask, cache)[0][0]
     alone = torch.stack([
         target(torch.tensor([text + [tree[i] for i in path]], device=target.device))[0][0, -1]
         for path in paths])
@@ -259,9 +259,9 @@ def check_branching(target):
 
 
 def pick_dtype(precision, device):
-    """(the dtype to load a model in, whether to pack it then).
+    """(the dtype to load a model in, the dtype to pack its weights in then, or None).
 
-    'auto' is bfloat16 where that is measured to be faster. A CPU reads bfloat16 weights packed and
+    'auto' is bfloat16 where that is measured to be faster. A CPU reads its weights packed and
     keeps the rest in float32; a GPU takes the whole model in bfloat16.
     Raises ValueError for an unknown precision, or bfloat16 where it cannot be had.
     """
@@ -272,17 +272,19 @@ def pick_dtype(precision, device):
         raise ValueError("precision 'bfloat16' needs a CPU whose torch can pack bf16 weights")
     if precision == "auto" and bf16_is_faster(device) and (not on_cpu or can_pack()):
         precision = "bfloat16"
-    packed = on_cpu and precision == "bfloat16"
-    return torch.bfloat16 if precision == "bfloat16" and not packed else torch.float32, packed
+    wanted = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    if not on_cpu:
+        return wanted, None
+    return torch.float32, wanted if can_pack(wanted) else None
 
 
-def pack(model):
+def pack(model, dtype):
     """Replace the linear layers of a float32 model by packed ones, in place, the output matrix
     too; those with a bias stay."""
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if type(child) is nn.Linear and child.bias is None:
-                setattr(parent, name, PackedLinear(child))
+                setattr(parent, name, PackedLinear(child, dtype))
 
 
 class Greedy:

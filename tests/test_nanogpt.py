@@ -1,16 +1,12 @@
-"""The stage: tokenizers, sampler, cache, window, checkpoints, and training."""
+"""The stage: corpora, tokenizers, the sampler, packed copies."""
 
+import copy
 import hashlib
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from nanogpt import bpe, checkpoint, data, packing, train
-from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from nanogpt import bpe, data, packing
 from nanogpt.data import (
     CharTokenizer,
     hold_out,
@@ -19,15 +15,9 @@ from nanogpt.data import (
     load_tokenizer,
     read_ranks,
 )
-from nanogpt.decoding import Context, collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
-from nanogpt.packing import can_pack, for_decoding, precision_of
+from nanogpt.packing import can_pack, for_decoding, packed_dtype, precision_of
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.sizes import Recipe
-from nanogpt.train import fit
-from test_chain_specdec import random_gpt
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # ---------------------------------------------------------------- data
 
@@ -116,6 +106,38 @@ def test_sampler_by_hand():
     assert Sampler(1, top_k=1)(torch.zeros(3)).tolist() == [1, 0, 0]  # ties: the lowest id
 
 
+def test_top_p_counts_what_top_k_has_left():
+    """(.4, .3, .2, .1): three tokens left are (4/9, 3/9, 2/9), and two of them make 7/9 >= .75."""
+    logits = torch.tensor([0.4, 0.3, 0.2, 0.1]).double().log()
+    assert Sampler(1, top_k=3, top_p=0.75)(logits).tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert Sampler(1, top_p=0.75)(logits).tolist() == pytest.approx([4 / 9, 3 / 9, 2 / 9, 0])
+    # top_k alone would leave more than top_p, or fewer: each cuts beside the other
+    assert Sampler(1, top_k=2, top_p=0.95)(logits).tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert Sampler(1, top_k=3, top_p=0.3)(logits).tolist() == [1, 0, 0, 0]
+
+
+def test_a_tie_goes_to_the_lowest_token():
+    tied = torch.tensor([[0.0, 2.0, 2.0, 1.0], [3.0, 1.0, 3.0, 3.0]])
+    assert Sampler(0)(tied).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert Sampler(1, top_k=1)(tied).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert Sampler(1, top_p=0.1)(tied).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    many = torch.zeros(64, 300)  # long rows take another path through a sort
+    for sampler in (Sampler(0), Sampler(1, top_k=1), Sampler(1, top_p=1e-4)):
+        assert (sampler(many).argmax(-1) == 0).all()
+
+
+def test_the_distribution_of_every_row_is_its_own():
+    """Rows of one call, and of one dtype, are cut as if each came alone."""
+    rows = 2 * torch.randn(2, 3, 9, generator=torch.Generator().manual_seed(1))
+    for sampler in (Sampler(0), Sampler(0.7), Sampler(1, 4), Sampler(1, None, 0.8),
+                    Sampler(2, 5, 0.6)):
+        alone = torch.stack([sampler(row) for row in rows.view(6, 9)]).view(2, 3, 9)
+        torch.testing.assert_close(sampler(rows), alone, rtol=0, atol=1e-7)
+        torch.testing.assert_close(alone.sum(-1), torch.ones(2, 3))
+        assert sampler(rows.bfloat16()).dtype == torch.float32
+        assert sampler(rows.double()).dtype == torch.float64
+
+
 @pytest.mark.parametrize("slip, match", [
     ({"temperature": -1}, "temperature is -1"), ({"temperature": float("nan")}, "temperature is"),
     ({"top_k": 0}, "top_k is 0"), ({"top_p": 0}, "top_p is 0"), ({"top_p": 1.5}, "top_p is 1.5"),
@@ -134,164 +156,67 @@ def test_dice_repeat_and_never_draw_the_impossible():
     assert dice.flip(1.0) and not dice.flip(0.0)
 
 
-# ---------------------------------------------------------------- model and decoding
-
-
-def test_cache_gives_the_same_logits_as_one_pass():
-    model, tokens = random_gpt(0), torch.randint(11, (2, 12))
-    whole, hidden = model(tokens)
-    cache, parts = model.new_cache(batch=2), []
-    for piece in tokens.split([5, 1, 6], 1):
-        logits, _ = model(piece, cache=cache)
-        cache.commit(list(range(piece.shape[1])))
-        parts.append(logits)
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-10)
-    assert len(hidden) == 3 and hidden[0].shape == (2, 12, 16)
-
-
-def test_cache_grows_for_huge_trees():
-    model = random_gpt(0)
-    cache = model.new_cache()
-    positions, mask = torch.zeros(400, dtype=torch.long), torch.eye(400, dtype=torch.bool)
-    logits, _ = model(torch.ones(1, 400, dtype=torch.long), positions, mask, cache)
-    torch.testing.assert_close(logits[0, 399], logits[0, 0], rtol=0, atol=1e-12)
-
-
-def test_window_rule():
-    """Full context: it starts anew from the last half; the forward refuses to go beyond."""
-    model = random_gpt(1)
-    context = Context(model, [1] * 31)
-    assert context.prefill()[0] == [1] * 31 and context.room == 0 and not context.full
-    context.text = [2] * 32
-    assert len(context.prefill()[0]) == 16 and context.room == 15
-    with pytest.raises(ValueError, match="33 rows do not fit"):
-        model(torch.ones(1, 33, dtype=torch.long))
-
-
-def test_stop_string_and_length_cut_inside_a_block():
-    from chain_specdec import GPTDraft, speculate_chain
-
-    target, decode = random_gpt(2), lambda tokens: "".join(chr(97 + t) for t in tokens)
-    greedy = Sampler(0)
-    plain = collect(plain_decode(target, [1, 2], greedy, Dice(0)), 40).tokens
-    for n in (1, 2, 7, 30):
-        steps = speculate_chain(target, GPTDraft(target), [1, 2], 4, greedy, Dice(0))
-        cut = collect(steps, n)
-        assert cut.tokens == plain[:n]
-        assert sum(len(s.tokens) for s in cut.steps) == n - 1
-    stop = decode(plain[9:11])
-    steps = speculate_chain(target, GPTDraft(target), [1, 2], 4, greedy, Dice(0))
-    text = decode(collect(steps, 40, stop, decode).tokens)
-    assert text.endswith(stop) and text.count(stop) == 1
-    with pytest.raises(ValueError, match="max_new_tokens is 0"):
-        collect(iter(()), 0)
-    with pytest.raises(ValueError, match="stop is empty"):
-        collect(iter(()), 9, "", decode)
-    with pytest.raises(ValueError, match="stop needs decode"):
-        collect(iter(()), 9, "x")
+# ---------------------------------------------------------------- packed copies
 
 
 def test_auto_packs_wide_models_alone(monkeypatch):
-    if not can_pack():
-        pytest.skip("no packed bfloat16 on this machine")
-    monkeypatch.setattr(packing, "bf16_is_faster", lambda device: True)
-    found = [precision_of(for_decoding(GPT(GPTConfig(11, 8, 1, 2, width))))
-             for width in (64, 128, 192, 384)]
-    assert found == ["float32", "float32", "bfloat16", "bfloat16"]
-    monkeypatch.setattr(packing, "bf16_is_faster", lambda device: False)
-    assert precision_of(for_decoding(GPT(GPTConfig(11, 8, 1, 2, 384)))) == "float32"
+    """In bfloat16 where that is faster, else in float32; narrow ones stay as they are."""
+    packed = []
+    monkeypatch.setattr(packing, "pack", lambda model, dtype: packed.append(dtype))
+    monkeypatch.setattr(packing, "can_pack", lambda dtype=None: True)
+    for faster, dtype in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(packing, "bf16_is_faster", lambda device, answer=faster: answer)
+        for width in (64, 128, 192, 384):
+            for_decoding(GPT(GPTConfig(11, 8, 1, 2, width)))
+        assert packed == [dtype] * 2
+        packed.clear()
+    monkeypatch.setattr(packing, "can_pack", lambda dtype=None: False)
+    for_decoding(GPT(GPTConfig(11, 8, 1, 2, 384)))
+    assert packed == []
 
 
-def test_packed_bfloat16_stays_close():
+def small_gpt(width=32):
     torch.manual_seed(0)
-    model = GPT(GPTConfig(11, 32, 2, 2, 32))
-    try:
-        packed = for_decoding(model, "bfloat16")
-    except ValueError:
-        pytest.skip("no packed bfloat16 on this machine")
-    tokens = torch.randint(11, (1, 20))
-    torch.testing.assert_close(packed(tokens)[0], model(tokens)[0], rtol=0, atol=0.02)
+    model = GPT(GPTConfig(11, 32, 2, 2, width))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+@pytest.fixture(params=["bfloat16", "float32"])
+def precision(request):
+    """One that this machine can pack."""
+    if not can_pack(getattr(torch, request.param)):
+        pytest.skip(f"this torch packs no {request.param} weights")
+    return request.param
+
+
+@pytest.mark.parametrize("rows", [1, 5, 20])
+def test_a_packed_model_stays_close(precision, rows):
+    model, tokens = small_gpt(192), torch.randint(11, (1, rows))
+    packed = for_decoding(model, precision)
+    ours, theirs = packed(tokens)[0], model(tokens)[0]
+    assert (ours - theirs).abs().max() < (0.05 if precision == "bfloat16" else 1e-5) * theirs.std()
+    assert packed_dtype(packed) == getattr(torch, precision) and packed_dtype(model) is None
+    assert precision_of(packed) == precision and precision_of(model) == "float32"
+
+
+def test_a_packed_model_can_be_copied_and_packed_again(precision):
+    packed, tokens = for_decoding(small_gpt(192), precision), torch.randint(11, (1, 20))
+    for twin in (copy.deepcopy(packed), for_decoding(packed, precision), for_decoding(packed)):
+        assert twin is not packed and packed_dtype(twin) == getattr(torch, precision)
+        assert torch.equal(twin(tokens)[0], packed(tokens)[0])
+        with torch.no_grad():
+            twin.embed.weight.zero_()  # a copy: what is written to is its own
+    assert packed.embed.weight.abs().sum() > 0
+    other = "float32" if precision == "bfloat16" else "bfloat16"
+    with pytest.raises(ValueError, match=f"the model is packed in {precision} already"):
+        for_decoding(packed, other)
+
+
+def test_bad_precisions():
     with pytest.raises(ValueError, match="precision is 'int8'"):
-        for_decoding(model, "int8")
-
-
-# ---------------------------------------------------------------- checkpoints and training
-
-
-def test_checkpoints_are_keyed_and_checked(tmp_path, monkeypatch):
-    config = {"width": 1}
-    path = checkpoint_path("m", config, tmp_path)
-    assert path != checkpoint_path("m", {"width": 2}, tmp_path)
-    assert load_checkpoint(path, config) is None
-    save_checkpoint(path, config, {"step": 3})
-    assert load_checkpoint(path, config)["step"] == 3
-    with pytest.raises(ValueError, match="other settings"):
-        load_checkpoint(path, {"width": 2})
-
-    def dies(*args):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(checkpoint.torch, "save", dies)
-    with pytest.raises(ValueError, match="cannot be written"):
-        save_checkpoint(path, config, {"step": 4})
-    monkeypatch.undo()
-    assert load_checkpoint(path, config)["step"] == 3  # what was there is still there
-    assert len(list(tmp_path.iterdir())) == 1
-    whole = path.read_bytes()
-    garbage = [hashlib.sha256(bytes([i])).digest()[:8] for i in range(256)]
-    for content in (b"", b"not a checkpoint", whole[:100], *garbage):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="damaged"):
-            load_checkpoint(path, config)
-    for content in (torch.zeros(3), ["config"], {}):
-        torch.save(content, path)
-        with pytest.raises(ValueError, match="no checkpoint of this project"):
-            load_checkpoint(path, config)
-
-
-def train_tiny(path, stop_at=None):
-    """12 steps of a tiny model; stop_at: press Ctrl-C in that step."""
-    torch.manual_seed(0)
-    model = GPT(GPTConfig(5, 8, 1, 1, 8))
-
-    def batch_loss(step):
-        if step == stop_at:
-            raise KeyboardInterrupt
-        generator = train.step_generator(Recipe(12, 2), step)
-        tokens = torch.randint(5, (2, 8), generator=generator)
-        return torch.nn.functional.cross_entropy(
-            model(tokens)[0].flatten(0, 1).float(), tokens.flatten())
-
-    fit(model, batch_loss, Recipe(12, 2), path, {"tiny": 1}, "tiny")
-    return model.state_dict()
-
-
-def test_an_interrupted_training_goes_on_where_it_stopped(tmp_path):
-    whole = train_tiny(tmp_path / "a.pt")
-    with pytest.raises(SystemExit):
-        train_tiny(tmp_path / "b.pt", stop_at=7)
-    resumed = train_tiny(tmp_path / "b.pt")
-    for name in whole:
-        torch.testing.assert_close(resumed[name], whole[name], rtol=0, atol=0)
-    assert torch.equal(train_tiny(tmp_path / "b.pt")["embed.weight"], whole["embed.weight"])
-
-
-def test_two_processes_train_together(tmp_path):
-    """torchrun with gloo: both see their share of the batch, one writes the checkpoint."""
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("to be or not to be, that is the question.\n" * 300)
-    driver = tmp_path / "driver.py"
-    driver.write_text(
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from pathlib import Path\n"
-        "from nanogpt import checkpoint, train\n"
-        f"checkpoint.CHECKPOINTS = Path({str(tmp_path)!r})\n"
-        f"train.main(['--size', 'draft', '--steps', '2', '--corpus', {str(corpus)!r},"
-        " '--threads', '1'])\n")
-    answer = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-         str(driver)],
-        capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    assert answer.stdout.count("validation loss") == 2  # from one process: trained, summary
-    assert len(list(tmp_path.glob("draft-*.pt"))) == 1
+        for_decoding(small_gpt(), "int8")
+    if not can_pack():
+        with pytest.raises(ValueError, match="needs a CPU whose torch can pack"):
+            for_decoding(small_gpt(), "bfloat16")

@@ -112,8 +112,8 @@ def load_model(name, device, precision):
     except torch.OutOfMemoryError:
         raise ValueError(f"the model '{name}' does not fit into the memory of {device}; take a "
                          "smaller one, or --device cpu") from None
-    if packed:
-        pack(model)
+    if packed is not None:
+        pack(model, packed)
     target = TransformersModel(model)
     check_branching(target)
     return target
