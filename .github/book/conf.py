@@ -116,6 +116,11 @@ def add_contents(app, page, text):
         text[0] = fold_hidden_cells(text[0])
 
 
+def read_contents_anew(app, env, added, changed, removed):
+    """A page that came or went changes the table of contents, though its file did not change."""
+    return [page for page in env.all_docs if page.endswith("index")] if added or removed else []
+
+
 def fold_hidden_cells(text):
     """Jupyter's own mark for a folded cell, in the words of myst-nb."""
     notebook = json.loads(text)
@@ -143,7 +148,7 @@ def leads_to(link, page):
     for file in (path, f"{path}/README.md", f"{path}/README.md".removeprefix("./")):
         if file in PAGES:
             return "page", PAGES[file]
-    if "/pictures/" in path:  # copied as they are
+    if re.match(r"0\d_\w+/pictures/", path):  # copied as they are
         here = str(PurePosixPath(page).parent)
         return "file", relpath(path, here) + (f"#{anchor}" if anchor else "")
     kind = "tree" if (ROOT / path).is_dir() else "blob"
@@ -182,9 +187,8 @@ class LeadLinks(SphinxTransform):
                 reftargetid=target.partition("#")[2] or None, refexplicit=True)
             node.replace_self(new)
         elif kind:
-            children = [nodes.inline("", "", *child.children) for child in node.children]
             here = kind == "file"
-            node.replace_self(nodes.reference("", "", *children, refuri=to, internal=here))
+            node.replace_self(nodes.reference("", "", *node.children, refuri=to, internal=here))
 
     def lead_name(self, node, page):
         """`chain_specdec.py` in a text: the name of a file leads to the file."""
@@ -193,7 +197,8 @@ class LeadLinks(SphinxTransform):
                                           addnodes.download_reference))
         if inside or not re.fullmatch(r"[\w./-]+(\.(py|ipynb|md|html|toml|txt)|/)", name):
             return
-        for link in (name, relpath(name, str(PurePosixPath(SOURCES.get(page, page)).parent))):
+        links = [name, relpath(name, str(PurePosixPath(SOURCES.get(page, page)).parent))]
+        for link in links[:1] if name == "README.md" else links:  # every folder has one
             if leads_to(link, page) not in (None, ("page", page)):
                 wrap = addnodes.pending_xref("", node.deepcopy(), refdomain=None)
                 node.replace_self(wrap)
@@ -315,6 +320,7 @@ def setup(app):
     """Hang all of the above into Sphinx."""
     app.connect("builder-inited", know_the_pages)
     app.connect("source-read", add_contents)
+    app.connect("env-get-outdated", read_contents_anew)
     app.connect("doctree-read", add_anchors)
     app.connect("doctree-read", choose_preview)
     app.connect("html-page-context", name_the_page)
