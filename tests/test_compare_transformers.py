@@ -1,7 +1,5 @@
 """The comparison with transformers, end to end on small random models."""
 
-import sys
-
 import pytest
 import torch
 
@@ -117,7 +115,8 @@ def test_bad_flags(capsys, flags, sentence):
 
 
 def test_without_transformers_one_sentence(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setattr("nanogpt.huggingface.MISSING", "transformers")
+    monkeypatch.setattr(compare_transformers, "get_gpt", lambda *_: pytest.fail("trained before"))
     with pytest.raises(SystemExit) as stopped:
         run(lambda: compare_transformers.main([]))
     error = capsys.readouterr().err

@@ -1,7 +1,5 @@
 """The export to Hugging Face format: the same logits, the same texts, the same characters."""
 
-import sys
-
 import pytest
 import torch
 
@@ -88,7 +86,8 @@ def test_other_tokenizers_and_folders_are_refused(exported, tmp_path, capsys):
 
 
 def test_without_transformers_one_sentence(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setattr(huggingface, "MISSING", "transformers")
+    monkeypatch.setattr(huggingface, "get_gpt", lambda *_: pytest.fail("trained before"))
     with pytest.raises(SystemExit) as stopped:
         run(lambda: huggingface.main(["--out", str(tmp_path)]))
     assert stopped.value.code == 2
