@@ -101,8 +101,8 @@ def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
 @pytest.mark.parametrize("draft_seed", [1, 99])
 def test_the_articles_rule_is_biased(draft_seed):
     for vocab, branching in (3, (2,)), (5, (2,)), (3, (2, 2)):
-        assert bias(independent_coins, Sampler(1), branching, vocab=vocab, length=len(branching) + 1,
-                    draft_seed=draft_seed) > 0.1
+        assert bias(independent_coins, Sampler(1), branching, vocab=vocab, draft_seed=draft_seed,
+                    length=len(branching) + 1) > 0.1
 
 
 def test_the_articles_rule_is_biased_even_if_the_drafter_is_the_target():
