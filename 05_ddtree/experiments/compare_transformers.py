@@ -22,7 +22,7 @@ import torch
 
 from block_diffusion import BlockConfig
 from chain_specdec import GPTDraft, speculate_chain
-from ddtree import DDTreeDrafter, draft_temperature
+from ddtree import decode_ddtree
 from nanogpt import cli
 from nanogpt.account import print_differences, texts_agree
 from nanogpt.contest import compare, speedup
@@ -36,7 +36,6 @@ from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from train_drafter import drafter_for_decoding, get_drafter
-from tree_attention import speculate
 
 THEIRS, PLAIN = "transformers greedy", "plain"
 CALL = "since the call"  # the key of Step.seconds in this script
@@ -122,17 +121,24 @@ def decoders(target, small, block, args):
         for_decoding(model, args.precision) for model in
         (target, small, to_transformers(target), to_transformers(small), assistant(small, k)))
     our_block = drafter_for_decoding(block, ours)
+
+    def plain(prompt, seed):
+        return plain_decode(ours, prompt, greedy, Dice(seed))
+
+    def chain(prompt, seed):
+        return speculate_chain(ours, GPTDraft(our_small), prompt, k, greedy, Dice(seed))
+
+    def ddtree(prompt, seed):
+        return decode_ddtree(ours, our_block, args.budget, prompt, greedy, Dice(seed))
+
     return {
         THEIRS: generate(their, n),
         "transformers assisted, default": generate(their, n, assistant_model=their_small),
         f"transformers assisted, K={k}": generate(their, n, assistant_model=their_constant),
         "transformers prompt lookup, 10": generate(their, n, prompt_lookup_num_tokens=10),
-        PLAIN: clocked(lambda p, seed: plain_decode(ours, p, greedy, Dice(seed))),
-        f"small GPT chain, K={k}": clocked(lambda p, seed: speculate_chain(
-            ours, GPTDraft(our_small), p, k, greedy, Dice(seed))),
-        f"DDTree, B={args.budget}": clocked(lambda p, seed: speculate(
-            ours, DDTreeDrafter(our_block, args.budget, draft_temperature(0)), p, greedy,
-            Dice(seed))),
+        PLAIN: clocked(plain),
+        f"small GPT chain, K={k}": clocked(chain),
+        f"DDTree, B={args.budget}": clocked(ddtree),
     }
 
 
@@ -157,7 +163,8 @@ def print_comparison(results):
                 rows)
 
 
-def main(argv=None):
+def read_flags(argv):
+    """-> args. Raises ValueError for a bad value."""
     p = cli.parser(__doc__.splitlines()[0])
     cli.target_flags(p, precision="float32")
     p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
@@ -172,6 +179,11 @@ def main(argv=None):
     if not SHORTEST <= args.max_new_tokens <= longest:
         raise ValueError(f"max_new_tokens is {args.max_new_tokens}; "
                          f"it must be in [{SHORTEST}, {longest}]")
+    return args
+
+
+def main(argv=None):
+    args = read_flags(argv)
     transformers = need_transformers()
     transformers.logging.set_verbosity_error()
     dataset, device = cli.setup(args)
