@@ -48,47 +48,42 @@ def step_page(folder):
 
 
 def collect(source):
-    """Copy the pages and their pictures into the folder `source`, and nothing else into it."""
-    wanted = {}
+    """Copy the pages and their pictures into the empty folder `source`."""
     for path, name in pages().items():
-        wanted[source / (name + Path(path).suffix)] = ROOT / path
+        copy(ROOT / path, source / (name + Path(path).suffix))
     for path in sorted(ROOT.glob("0?_*/pictures/*")):
         if path.suffix in PICTURES:
-            wanted[source / path.relative_to(ROOT)] = path
-    steps = {source / path.parent.parent.name / "step.md": step_page(path.parent.parent.name)
-             for path in sorted(ROOT.glob("0?_*/pictures/step.html"))}
-    for path in sorted(source.rglob("*")):
-        if path.is_file() and path not in wanted and path not in steps:
-            path.unlink()
-    for to, path in wanted.items():
-        if not to.exists() or to.read_bytes() != path.read_bytes():  # else Sphinx reads it anew
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, to)
-    for to, text in steps.items():
-        if not to.exists() or to.read_text(encoding="utf-8") != text:
-            to.write_text(text, encoding="utf-8", newline="\n")
+            copy(path, source / path.relative_to(ROOT))
+        if path.name == "step.html":
+            folder = path.parent.parent.name
+            (source / folder / "step.md").write_text(step_page(folder), encoding="utf-8")
     (source / "pages.json").write_text(json.dumps(pages()), encoding="utf-8")
+
+
+def copy(path, to):
+    """A file into a folder that need not exist yet."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, to)
 
 
 def main(argv=None):
     """Collect the pages, run Sphinx, say where the book is."""
     p = argparse.ArgumentParser(description="Build the book from the repository as it is.")
-    p.add_argument("--out", type=Path, default=HERE / "_build", help="folder for html/ and caches")
+    p.add_argument("--out", type=Path, default=HERE / "_build", help="folder for html/ and source/")
     p.add_argument("--lenient", action="store_true", help="warnings do not fail the build")
     args = p.parse_args(argv)
-    out, start = args.out.resolve(), time.perf_counter()
-    source = out / "source"
-    source.mkdir(parents=True, exist_ok=True)
+    start, source, html = time.perf_counter(), args.out / "source", args.out / "html"
+    if (source / "pages.json").exists():  # what an earlier build left, and nobody else's
+        shutil.rmtree(source)
+        shutil.rmtree(html, ignore_errors=True)
     collect(source)
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", str(HERE),
-               "-d", str(out / "doctrees"), str(source), str(out / "html")]
-    # the notebooks' outputs name no widgets of the machine that builds
-    done = subprocess.run(command + [] if args.lenient else command + ["--fail-on-warning"],
-                          env=os.environ | {"PYTHONUTF8": "1"}, check=False)
-    if done.returncode:
-        return done.returncode
-    print(f"{out / 'html' / 'index.html'}  ({time.perf_counter() - start:.0f} s)")
-    return 0
+    strict = [] if args.lenient else ["--fail-on-warning", "--keep-going"]
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-q", "-E", "-b", "html", *strict,
+                           "-c", str(HERE), "-d", str(args.out / "doctrees"), str(source),
+                           str(html)], env=os.environ | {"PYTHONUTF8": "1"}, check=False)
+    if done.returncode == 0:
+        print(f"{html / 'index.html'}  ({time.perf_counter() - start:.0f} s)")
+    return done.returncode
 
 
 if __name__ == "__main__":

@@ -116,11 +116,6 @@ def add_contents(app, page, text):
         text[0] = fold_hidden_cells(text[0])
 
 
-def read_contents_anew(app, env, added, changed, removed):
-    """A page that came or went changes the table of contents, though its file did not change."""
-    return [page for page in env.all_docs if page.endswith("index")] if added or removed else []
-
-
 def fold_hidden_cells(text):
     """Jupyter's own mark for a folded cell, in the words of myst-nb."""
     notebook = json.loads(text)
@@ -320,7 +315,6 @@ def setup(app):
     """Hang all of the above into Sphinx."""
     app.connect("builder-inited", know_the_pages)
     app.connect("source-read", add_contents)
-    app.connect("env-get-outdated", read_contents_anew)
     app.connect("doctree-read", add_anchors)
     app.connect("doctree-read", choose_preview)
     app.connect("html-page-context", name_the_page)
