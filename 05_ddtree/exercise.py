@@ -1,4 +1,4 @@
-"""Chapter 05: 4 blanks to fill. Grade them with
+"""Chapter 05: 6 blanks to fill. Grade them with
 
     python tests/grade.py 05
 
@@ -7,6 +7,7 @@ and ask for a hint with `python tests/grade.py 05 --hint NAME`. Replace each
 """
 
 import heapq
+import numpy as np
 import torch
 from tree_attention import Tree
 
@@ -63,3 +64,29 @@ def best_first_tree(root, log_probs, budget):
 def node_masses(tree, log_probs):
     """q(u) of every node but the root, (N - 1,). log_probs (L, V). Equation 7."""
     raise NotImplementedError("not yet: node_masses")
+
+
+# The children of a node that holds `token`, when they stand in slot level + 1: their log-
+# probabilities in falling order, and the tokens, two lists of at most self.most. self.logits
+# (L, V) is h, self.table (L, V, V) is W, both numpy, self.temperature divides their sum.
+# About 5 lines, 10 minutes.
+# Example: slot 1 after token 0 -> [[0.5, 0.3, 0.2], [0, 1, 2]]
+
+
+def below(self, level, token):
+    """-> log q_{level+1}(x | token) in falling order, and the tokens x: two lists."""
+    raise NotImplementedError("not yet: below")
+
+
+# The logits of what follows each of n nodes of one level, (n, V): the q that the p/q rule will
+# divide by. parents == [-1] means a new round: run the pass, self.logits(root, self.room) -> h
+# (L, V), once, and start at slot 1. Later levels read the next slot. self.table (L, V, V) is W,
+# or self.network.transition is None and there is none; self.temperature divides.
+# About 7 lines, 12 minutes.
+# Example: root 2, then tokens 0 and 1, then a new round with root 0: q of each -> [[[[0.263158,
+#   0.631579, 0.105263]], [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]], [[0.5, 0.3, 0.2]]], 2]
+
+
+def level(self, tokens, parents):
+    """n nodes of one level, their tokens -> (n, V) logits of what follows each."""
+    raise NotImplementedError("not yet: level")

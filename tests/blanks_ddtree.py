@@ -1,7 +1,9 @@
 """The blanks of chapter 05."""
 
 import heapq
+from types import SimpleNamespace
 
+import numpy as np
 import torch
 
 from grading import Blank
@@ -84,6 +86,91 @@ def slip_masses(own_only=False, depth=0, root=False, logs=False):
     return node_masses
 
 
+# h and W of a pass of two slots over three tokens, as probabilities.
+H = np.log([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
+W = np.log([[[1.0, 1, 1], [1, 1, 1], [1, 4, 1]], [[2.0, 1, 1], [1, 6, 1], [1, 1, 1]]])
+
+
+def stand_in(temperature=1.0, most=3):
+    """As much of a Children or a BlockLevels as the blanks look at."""
+    return SimpleNamespace(
+        logits=H, table=W, temperature=temperature, most=most, ranked={}, room=9)
+
+
+def observe_below(f):
+    def below(level, token, **more):
+        log_probs, tokens = f(stand_in(**more), level, token)
+        return [round(float(np.exp(x)), 6) for x in log_probs], list(map(int, tokens))
+
+    return {"slot 1 after token 0": below(0, 0), "slot 1 after token 2": below(0, 2),
+            "slot 2 after token 1": below(1, 1), "slot 2 after token 0, temperature .5":
+            below(1, 0, temperature=0.5), "slot 2 after token 1, most 2": below(1, 1, most=2)}
+
+
+def slip_below(slot=0, turned=False, plain=False, warm=False, rising=False, cut=False):
+    def below(self, level, token):
+        row = self.table[(level + slot) % len(self.logits)]
+        row = row[:, token] if turned else row[token]
+        logits = self.logits[level] + (0 if plain else row)
+        logits = logits / (1 if warm else self.temperature)
+        log_probs = logits - np.logaddexp.reduce(logits)
+        best = np.argsort(log_probs if rising else -log_probs, kind="stable")[:self.most]
+        if cut:
+            log_probs = logits - np.logaddexp.reduce(logits[best])
+        return log_probs[best].tolist(), best.tolist()
+
+    return below
+
+
+def below_law():
+    """The heap on these children must be worth as much as the best tree found by trying all."""
+    from test_conditional_marginals import prefixes, probability, random_slots, tree_of
+
+    h, w = random_slots(1, 2, 3)
+    found = [probability(h, w, 0, u) for u in prefixes(tree_of(h, w, 0, 4))]
+    nodes = [(a,) for a in range(3)] + [(a, b) for a in range(3) for b in range(3)]
+    best = sorted((probability(h, w, 0, u) for u in nodes), reverse=True)[:4]
+    assert abs(sum(found) - sum(best)) < 1e-9, (
+        f"with budget 4 the tree is worth {sum(found):.3f}, the best one {sum(best):.3f}")
+
+
+class Levels(SimpleNamespace):
+    """A BlockLevels without a network: `logits` gives h, and counts its passes."""
+
+    def logits(self, root, room):
+        self.passes += 1
+        return torch.tensor(H)
+
+
+def observe_level(f):
+    def levels(temperature=1.0, table=True):
+        network = SimpleNamespace(transition=torch.tensor(W) if table else None)
+        self = Levels(network=network, table=torch.tensor(W), temperature=temperature, room=9,
+                      passes=0)
+        rows = [f(self, [2], [-1]), f(self, [0, 1], [0, 0])]
+        rows.append(f(self, [0], [-1]))  # the next round
+        probs = [torch.softmax(row.double(), -1) for row in rows]
+        return [[[round(float(x), 6) for x in row] for row in some] for some in probs], self.passes
+
+    return {"root 2, then tokens 0 and 1, then a new round with root 0: q of each": levels(),
+            "the same at temperature .5": levels(0.5), "without a table": levels(table=False)}
+
+
+def slip_level(plain=False, slot=0, warm=False, again=False, last=False, stay=False):
+    def level(self, tokens, parents):
+        if parents == [-1] or again:
+            self.h = self.logits(tokens[0], self.room)
+            self.depth = 0 if parents == [-1] else self.depth
+        logits = self.h[self.depth].expand(len(tokens), -1)
+        if self.network.transition is not None and not plain:
+            before = [tokens[-1]] * len(tokens) if last else tokens
+            logits = logits + self.table[(self.depth + slot) % len(self.h), before]
+        self.depth += not stay
+        return logits / (1 if warm else self.temperature)
+
+    return level
+
+
 SIBLING = {"parent -1, ranked (-.5, -1.5, -2), rank 0": (-1.0, [-0.5, -1.5, -2.0], 0),
            "parent -1, ranked (-.5, -1.5, -2), rank 1": (-1.0, [-0.5, -1.5, -2.0], 1),
            "parent -1, ranked (0, -inf, -inf), rank 1": (-1.0, [0.0, -torch.inf, -torch.inf], 1)}
@@ -144,4 +231,51 @@ BLANKS = [
          "the logarithms are never exponentiated": slip_masses(logs=True),
          "0 times -inf enters the sum": lambda tree, q: (tree.mask[1:, 1:].double() @ q[
              tree.depths[1:] - 1, tree.tokens[1:]].double()).exp()}),
+    Blank(
+        "conditional_marginals:Children.below",
+        "The children of a node that holds `token`, when they stand in slot level + 1: their "
+        "log-probabilities in falling order, and the tokens, two lists of at most self.most. "
+        "self.logits (L, V) is h, self.table (L, V, V) is W, both numpy, self.temperature divides "
+        "their sum.",
+        "Row `token` of the slot's own table is added to the slot's own logits. Normalise over all "
+        "V tokens (np.logaddexp.reduce(logits) is the logarithm of the sum), then cut.",
+        5, 10, observe_below,
+        {"slot 1 after token 0": ([0.5, 0.3, 0.2], [0, 1, 2]),
+         "slot 1 after token 2": ([0.631579, 0.263158, 0.105263], [1, 0, 2]),
+         "slot 2 after token 1": ([0.6, 0.3, 0.1], [1, 2, 0]),
+         "slot 2 after token 0, temperature .5": ([0.642857, 0.285714, 0.071429], [2, 0, 1]),
+         "slot 2 after token 1, most 2": ([0.6, 0.3], [1, 2])},
+        below_law,
+        {"the table of the wrong slot is read": slip_below(slot=1),
+         "the table is read the wrong way round": slip_below(turned=True),
+         "the token before is not looked at: a marginal": slip_below(plain=True),
+         "the drafter's temperature is ignored": slip_below(warm=True),
+         "the worst child comes first": slip_below(rising=True),
+         "the children that are kept are normalised among themselves": slip_below(cut=True)}),
+    Blank(
+        "conditional_marginals:BlockLevels.level",
+        "The logits of what follows each of n nodes of one level, (n, V): the q that the p/q rule "
+        "will divide by. parents == [-1] means a new round: run the pass, self.logits(root, "
+        "self.room) -> h (L, V), once, and start at slot 1. Later levels read the next slot. "
+        "self.table (L, V, V) is W, or self.network.transition is None and there is none; "
+        "self.temperature divides.",
+        "Keep h and the depth on self. A node's logits are its slot's row of h plus the row of its "
+        "own token in the slot's table: self.table[depth, tokens] is (n, V).",
+        7, 12, observe_level,
+        {"root 2, then tokens 0 and 1, then a new round with root 0: q of each":
+            ([[[0.263158, 0.631579, 0.105263]], [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]],
+              [[0.5, 0.3, 0.2]]], 2),
+         "the same at temperature .5":
+            ([[[0.144509, 0.83237, 0.023121]], [[0.285714, 0.071429, 0.642857],
+                                                [0.021739, 0.782609, 0.195652]],
+              [[0.657895, 0.236842, 0.105263]]], 2),
+         "without a table": ([[[0.5, 0.3, 0.2]], [[0.2, 0.2, 0.6], [0.2, 0.2, 0.6]],
+                              [[0.5, 0.3, 0.2]]], 2)},
+        None,
+        {"the token before is not looked at: a marginal": slip_level(plain=True),
+         "the table of the wrong slot is read": slip_level(slot=1),
+         "the drafter's temperature is ignored": slip_level(warm=True),
+         "the network runs a pass for every level": slip_level(again=True),
+         "all nodes of a level follow the last one's token": slip_level(last=True),
+         "every level reads slot 1": slip_level(stay=True)}),
 ]
