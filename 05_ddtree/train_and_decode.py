@@ -71,10 +71,12 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     models = load_models(args, dataset, device)
 
+    # One text, as it is decoded.
     decode = decode_ddtree if args.no_transition else decode_conditional
     steps = decode(models.target, models.block, BUDGET, prompt, args.samplers[-1], Dice(args.seed))
     print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
+    # A table each temperature: DDTree, its chain and the rivals, in turn on the same prompts.
     prompts = held_out_prompts(dataset, args.prompts)
     print_setting(args, models.target)
     tables = {}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from block_diffusion import BlockConfig
-from chain_specdec import GPTDraft, speculate_chain
+from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from ddtree import decode_ddtree
 from nanogpt import cli
 from nanogpt.account import print_differences, texts_agree

@@ -20,7 +20,7 @@ from nanogpt.pictures.story import Story, short
 from nanogpt.sampling import Sampler
 from nanogpt.train import get_gpt
 from train_drafter import drafter_for_decoding, get_drafter
-from tree_attention import Tree, speculate
+from tree_attention import Tree, speculate  # chapter 02
 
 BUDGET = 12
 

@@ -23,7 +23,7 @@ from nanogpt.pictures.tint import draw_tints
 from nanogpt.sampling import Dice
 from nanogpt.train import get_gpt
 from train_drafter import drafter_for_decoding, get_drafter
-from tree_attention import speculate
+from tree_attention import speculate  # chapter 02
 
 
 def texts(target, block, prompt, sampler, seed, count, budget):
