@@ -17,8 +17,8 @@ class Sampler:
     top_k: keep the k most probable tokens (None: all; more than V: all).
     top_p: keep the smallest set of most probable tokens whose mass reaches top_p, in (0, 1].
 
-    Example: probabilities (.4, .3, .2, .1). top_k 3 leaves (4/9, 3/9, 2/9, 0); with top_p .7
-    beside it (4/7, 3/7, 0, 0), since .7 is asked of what top_k has left.
+    Example: probabilities (.4, .3, .2, .1). top_k 3 leaves (4/9, 3/9, 2/9, 0); with top_p .75
+    beside it (4/7, 3/7, 0, 0), since .75 is asked of what top_k has left: 7/9 suffice.
     """
 
     temperature: float = 1.0
