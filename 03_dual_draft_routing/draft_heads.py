@@ -53,7 +53,7 @@ class DraftHead(nn.Module):
         if not config.layers or not set(config.layers) <= set(range(target.config.n_layer + 1)):
             raise ValueError(f"layers are {config.layers}; the target has hidden states "
                              f"0 to {target.config.n_layer}")
-        n_embd, width = target.config.n_embd, config.width
+        n_embd, width = target.config.n_embd, config.width  # C, W
         self.config, self.borrowed = config, [target]  # in a list: no submodule, no gradient
         self.fuse = nn.Linear(len(config.layers) * n_embd, width, bias=False)
         self.mix = nn.Linear(width + n_embd, width, bias=False)
@@ -87,7 +87,7 @@ class DraftHead(nn.Module):
     # ------------------------------------------------ the protocol of grow_tree and of the loop
 
     def reset(self):
-        self.state = None
+        self.state = None  # a new context begins: nothing of the old one is left
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
@@ -143,6 +143,7 @@ class StackedHeads(DraftHead):
         layers = sorted({layer for head in heads for layer in head.config.layers})
         self.config = replace(heads[0].config, layers=tuple(layers))
         self.heads, self.borrowed = list(heads), heads[0].borrowed
+        # The heads may read different hidden states: each gets columns for all of them.
         self.fuse = StackedLinear([fuse_weight(head, layers) for head in heads])
         self.mix, self.up, self.down, self.out = (
             StackedLinear([getattr(head, name).weight for head in heads])

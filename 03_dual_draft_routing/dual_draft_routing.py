@@ -117,7 +117,8 @@ def grow_tree(head, root, depth, top_k, budget):
 def confidence(scores):
     """c = exp(s) of every node but the root, a list: back from log-scores to probabilities.
 
-    Source: section 4. c of a node is the probability that its head gives to the whole path.
+    scores: as for best_nodes. Source: section 4. c of a node is the probability that its head
+    gives to the whole path.
     """
     return [math.exp(score) for score in scores[1:]]
 

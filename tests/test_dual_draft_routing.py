@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from draft_heads import DraftHead, HeadConfig, StackedHeads
+from draft_heads import DraftHead, HeadConfig
 from dual_draft_routing import (
     BothHeads,
     HeadDrafter,
@@ -25,7 +25,6 @@ from experiments.toy_head import ToyHead
 from nanogpt.decoding import collect
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
-from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty
 from tree_attention import speculate, walk
 
 PROMPT = [0, 1]
@@ -235,26 +234,6 @@ def test_one_read_a_level_serves_both_heads():
     assert all(heads == 2 and n <= 3 for heads, n in widths)
 
 
-def test_a_stack_observes_what_each_head_would():
-    target = random_gpt(1)
-    heads, alone = random_heads(target), random_heads(target)
-    _, hidden = target(torch.tensor([[1, 2, 3, 4, 5, 6]]))
-    stack = StackedHeads(heads)
-    for rows in ([0, 1, 2, 3], [0, 2, 5], [4]):
-        stack.observe(None, hidden, rows)
-        for mine, other in zip(heads, alone, strict=True):
-            other.observe(None, hidden, rows)
-            torch.testing.assert_close(mine.state, other.state, rtol=0, atol=1e-12)
-    stack.reset()
-    assert all(head.state is None for head in heads)
-
-
-def test_heads_of_two_widths_cannot_be_read_together():
-    target = random_gpt(0)
-    with pytest.raises(ValueError, match=r"widths are \[8, 16\]"):
-        StackedHeads([DraftHead(target, HeadConfig((1,), width=width)) for width in (8, 16)])
-
-
 # ---------------------------------------------------------------- the router
 
 
@@ -329,60 +308,6 @@ def random_heads(target, seed=0):
     return [head.double().requires_grad_(False) for head in heads]
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_training_and_decoding_read_the_same(which):
-    """The loss at one position equals what `read` says there, level after level."""
-    target = random_gpt(2, block_size=64)
-    head = random_heads(target)[which]
-    tokens = torch.arange(DEPTH + 1)[None] * 3 % 11  # one position, hidden[0], is a proposal
-    _, hidden = target(tokens)
-    labels = torch.softmax(torch.randn(1, DEPTH + 1, 11, dtype=torch.float64), -1)
-    head.observe(None, hidden, [0])
-    states, total = head.state, 0.0
-    for d in range(1, DEPTH + 1):
-        log_probs, states = head.read(states, [int(tokens[0, d])])
-        total -= float((labels[0, d] * log_probs[0]).sum())
-    present = torch.ones(1, 1, dtype=torch.bool)
-    assert head_loss(head, tokens, hidden, labels, present).item() == pytest.approx(
-        total / DEPTH, abs=1e-5)
-
-
-def test_off_duty_a_head_learns_little_and_to_be_unsure():
-    """A head that says everywhere what the target says pays off duty, where half of the label is
-    uniform, and not on duty; a place off duty weighs less."""
-    target = random_gpt(2, block_size=64)
-    head = random_heads(target)[0]
-    tokens = torch.arange(DEPTH + 1)[None] * 3 % 11
-    _, hidden = target(tokens)
-    uniform = torch.full((1, DEPTH + 1, 11), 1 / 11, dtype=torch.float64)
-    off, on = (head_loss(head, tokens, hidden, uniform, torch.tensor([[there]])).item()
-               for there in (False, True))
-    assert off == pytest.approx(0.2 * on)
-    sure = torch.eye(11, dtype=torch.float64)[[4] * (DEPTH + 1)][None]
-    mixed = head_loss(head, tokens, hidden, sure, torch.tensor([[False]])).item()
-    known = head_loss(head, tokens, hidden, sure, torch.tensor([[True]])).item()
-    assert mixed == pytest.approx(0.2 * (0.5 * known + 0.5 * on), rel=1e-5)
-
-
-def test_the_duties_divide_the_text():
-    """'to be, or': a root is inside a word if it and the token before it are letters."""
-    text = "to be, or not"
-
-    class Letters:
-        vocab_size = 128
-
-        @staticmethod
-        def decode(tokens):
-            return chr(tokens[0])
-
-    letters, tokens = letters_of(Letters), torch.tensor([[ord(c) for c in text]])
-    inside, edges = (on_duty(config.duty, tokens, letters)[0] for config in default_configs(4))
-    roots = text[1:len(text) - DEPTH + 1]
-    assert [c for c, there in zip(roots, inside, strict=True) if there] == ["o", "e"]
-    assert torch.equal(edges, ~inside)
-    assert on_duty("everywhere", tokens, letters).all()
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_text_equals_plain_decoding(seed):
     """Every method of the chapter's table, random target and heads, across the window of 32."""
@@ -407,12 +332,6 @@ def test_replaying_a_text_is_decoding_it():
 
 
 def test_bad_input():
-    target = random_gpt(0)
-    with pytest.raises(ValueError, match="duty is 'x'"):
-        DraftHead(target, HeadConfig((1,), "x"))
-    for layers in ((99,), (-1,), ()):
-        with pytest.raises(ValueError, match="layers are"):
-            DraftHead(target, HeadConfig(layers))
     for name in ("depth", "top_k", "budget"):
         with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
             HeadDrafter(None, **{name: 0})
