@@ -274,6 +274,15 @@ def with_these_marginals(monkeypatch, drafter):
     return drafter
 
 
+@pytest.mark.parametrize("budget", [1, 3, 4])
+def test_ddtree_spends_its_budget_on_the_best_prefixes(monkeypatch, budget):
+    network = random_drafter(random_gpt(0), 0)
+    tree = with_these_marginals(monkeypatch, DDTreeDrafter(network, budget)).propose(7, 3)
+    # .6, .6 * .5 or .3, .6 * .4: the fourth is (1, 2), the fifth has .15
+    assert set(prefixes(tree)) == set([(1,), (1, 0), (2,), (1, 2)][:budget])
+    assert int(tree.tokens[0]) == 7
+
+
 @pytest.mark.parametrize("room", [3, 2, 1, 0])
 def test_the_chain_takes_each_slots_best_token(monkeypatch, room):
     network = random_drafter(random_gpt(0), 0)
