@@ -5,43 +5,46 @@
     TRV   traversal verification: recursive rejection from the leaves up, on any tree
 
 Sources: BV: Sun et al. 2025 (2403.10444). GBV: Thomas & Pal 2026 (2602.16961). TRV: Weng et al.
-2025 (2505.12398), for children drawn with replacement. Their p is the draft and q the target.
+2025 (2505.12398), for children drawn with replacement.
 """
 
 import numpy as np
 
+from layer_verification import TreeRule
 from single_step_rules import TINY
-from tree_rule import TreeRule
+
+
+def coin(weight, target, draft):
+    """min(1, weight target / draft) for tokens that were drawn; three arrays (B,) -> (B,)."""
+    # In this order nothing overflows, however small the draft's probability is.
+    return np.minimum(draft, weight * target) / np.maximum(draft, TINY)
+
+
+# ---------------------------------------------------------------- one chain
 
 
 def block_verify(tokens, draft_probs, target_probs):
     """BV on B chains of depth H: tokens (B, H+1), probs (B, H+1, V), the root first.
 
-    w_i is the joint acceptance of the first i tokens; h_i the probability to stop at i if nothing
-    deeper passed. -> ends (B, H+1), residual (B, H+1, V).
+    -> ends (B, H+1): P[the accepted path ends at i]; residual (B, H+1, V).
     """
     B, length = tokens.shape
     every, weight = np.arange(B), np.ones((B, length))
     for i in range(1, length):
         token = tokens[:, i]
-        ratio = target_probs[every, i - 1, token] / draft_probs[every, i - 1, token]
-        weight[:, i] = np.minimum(1, weight[:, i - 1] * ratio)
-    residual = weight[:, :, None] * target_probs
+        # The joint acceptance of the first i tokens: a weight below 1 may recover, up to 1.
+        weight[:, i] = coin(weight[:, i - 1], target_probs[every, i - 1, token],
+                            draft_probs[every, i - 1, token])
+    residual = weight[:, :, None] * target_probs  # (B, H+1, V)
+    # Below the last token nothing was drafted, so there the target's own distribution stays.
     residual[:, :-1] = np.maximum(residual[:, :-1] - draft_probs[:, :-1], 0)
     owed = residual.sum(-1)  # (B, H+1)
+    # P[stop at i | nothing deeper passed]: what i owes, of all that does not go on from it.
     h = owed / np.maximum(owed + (1 - weight), TINY)
     h[:, -1], h[:, 0] = weight[:, -1], 1
     # The LAST index that passes its coin, not the first that fails.
     missed = np.cumprod(1 - h[:, :0:-1], axis=1)[:, ::-1]  # (B, H): all of i.. missed
     return h * np.concatenate([missed, np.ones((B, 1))], axis=1), residual
-
-
-def on_paths(paths, ends, residual, N):
-    """What BV says on one path (B, H+1) of each tree -> the same for all N nodes."""
-    every = np.arange(len(paths))[:, None]
-    all_ends, all_residual = np.zeros((len(paths), N)), np.zeros((len(paths), N, residual.shape[2]))
-    all_ends[every, paths], all_residual[every, paths] = ends, residual
-    return all_ends, all_residual
 
 
 class BlockVerification(TreeRule):
@@ -53,12 +56,23 @@ class BlockVerification(TreeRule):
         return block_verify(tokens, draft_probs, target_probs)
 
 
+# ---------------------------------------------------------------- the best of several chains
+
+
+def on_paths(paths, ends, residual, N):
+    """What BV says on one path (B, H+1) of each tree -> the same for all N nodes."""
+    every = np.arange(len(paths))[:, None]
+    all_ends, all_residual = np.zeros((len(paths), N)), np.zeros((len(paths), N, residual.shape[2]))
+    all_ends[every, paths], all_residual[every, paths] = ends, residual
+    return all_ends, all_residual
+
+
 class GreedyBlockVerification(TreeRule):
     """GBV: of K chains below the root, take the best, and judge it as a draw of the best of K.
 
     At each node tokens are ranked by target / draft; the best chain is the largest in
-    lexicographic order. The maximum of K independent draws has a law of its own, in closed form
-    from the cumulative draft distribution, and BV judges the chain against that law.
+    lexicographic order. The maximum of K independent draws has a distribution of its own, in closed
+    form from the cumulative draft distribution, and BV judges the chain against it.
     Raises ValueError if a node other than the root has several children.
     """
 
@@ -76,25 +90,26 @@ class GreedyBlockVerification(TreeRule):
 
     @staticmethod
     def best(chains, tokens, draft_probs, target_probs):
-        """-> the best chain's rows (B, H+1), and its law given its prefix (B, H+1, V)."""
+        """-> the best chain's rows (B, H+1); its distribution given its prefix (B, H+1, V)."""
         (K, length), every = chains.shape, np.arange(len(tokens))
         leading = np.ones((len(tokens), K), bool)  # chains that equal the best one so far
         below, joint = np.zeros((2, len(tokens), 1))  # P[one chain < the prefix], P[= the prefix]
         joint += 1
         skewed = np.zeros((len(tokens), length, draft_probs.shape[-1]))
         for t in range(length - 1):
-            row = chains[leading.argmax(1), t]
+            row = chains[leading.argmax(1), t]  # (B,): the leaders agree so far, any one will do
             draft, target = draft_probs[every, row], target_probs[every, row]  # (B, V)
             # subtle: ties by token id. The order must be strict, and the same for rank and cdf.
             order = np.argsort(target / np.maximum(draft, TINY), axis=-1, kind="stable")
             rank = np.argsort(order, axis=-1)
-            cdf = draft[every[:, None], order].cumsum(-1)[every[:, None], rank]
-            low = below + joint * (cdf - draft)
-            high = low + joint * draft
-            # high^K - low^K without its cancellation: draft times a sum of powers.
+            cdf = draft[every[:, None], order].cumsum(-1)[every[:, None], rank]  # up to z, with z
+            low = below + joint * (cdf - draft)  # P[one chain < prefix + z]
+            high = low + joint * draft  # P[one chain <= prefix + z]
+            # P[the maximum continues with z] = high^K - low^K, without its cancellation.
             law = draft * sum(high ** i * low ** (K - 1 - i) for i in range(K))
             skewed[:, t] = law / np.maximum(law.sum(-1, keepdims=True), TINY)
             drawn = tokens[:, chains[:, t + 1]]  # (B, K)
+            # Of those that lead, the chains with the best next token lead on.
             ranks = np.where(leading, rank[every[:, None], drawn], -1)
             leading = ranks == ranks.max(1, keepdims=True)
             token = drawn[every, leading.argmax(1)]
@@ -102,11 +117,14 @@ class GreedyBlockVerification(TreeRule):
         return chains[leading.argmax(1)], skewed
 
 
+# ---------------------------------------------------------------- a tree, from its leaves up
+
+
 class TraversalVerification(TreeRule):
     """TRV: visit the tree from its leaves up, and accept the first node that passes.
 
-    A node's weight w is its acceptance if all of its subtree is rejected; a rejected child turns
-    the node's target into the residual, as in recursive rejection sampling.
+    A node's weight is its acceptance if all of its subtree is rejected; a rejected child turns the
+    node's target into the residual, as in recursive rejection sampling.
     """
 
     def judge(self, shape, tokens, draft_probs, target_probs):
@@ -119,13 +137,14 @@ class TraversalVerification(TreeRule):
             left, draft = target_probs[:, node], draft_probs[:, node]  # (B, V)
             for child in shape.children[node]:
                 token = tokens[:, child]
-                ratio = left[every, token] / draft[every, token]
-                visit(child, np.minimum(1, weight * ratio))
+                visit(child, coin(weight, left[every, token], draft[every, token]))
+                # We are back, so all of the child's subtree was rejected: the residual remains.
                 left = np.maximum(weight[:, None] * left - draft, 0)
-                owed = left.sum(-1)
+                owed = left.sum(-1)  # (B,)
                 left = left / np.maximum(owed, TINY)[:, None]
+                # subtle: draft stays as it is, for children are drawn with replacement.
                 weight = owed / np.maximum(owed + (1 - weight), TINY)
-            weight = weight if node else np.ones(len(tokens))
+            weight = weight if node else np.ones(len(tokens))  # at the root there must be an end
             ends[:, node], residual[:, node] = alive * weight, left
             alive = alive * (1 - weight)
 

@@ -21,6 +21,8 @@ token 1 can never be filled, so w_1 grows without bound and it takes every tuple
 
 subtle: weights that are not quite there would overfill a token. Both classes therefore end with a
 repair, keep_i = min(1, target_i / flow_i): lossless after any number of iterations, 0 included.
+
+Sources: the value: Hu et al. 2025; the rule: Thomas & Pal 2026 (2511.15898); CappedGR is our own.
 """
 
 from functools import lru_cache
@@ -32,6 +34,7 @@ import numpy as np
 from single_step_rules import TINY, pick
 
 LARGEST_WEIGHT = 1e100  # stands for infinity: next to it, any other weight vanishes
+SMALLEST_PART = 1e-150  # of odds: what is rarer needs no better weight, and nothing overflows
 LARGEST_TABLE = 20_000_000  # entries, 160 MB
 
 
@@ -41,12 +44,14 @@ def smallest_cut(draft_probs, target_mass, k):
     No rule can accept more than this value.
     """
     usable = np.where(draft_probs > 0, target_mass, 0)  # the rest never flows
+    # A is a prefix in this order, so V + 1 sets need looking at, not 2^V.
     order = np.argsort(-usable / np.maximum(draft_probs, TINY), axis=-1)
     rows = np.arange(len(order))[:, None]
     draft, target = draft_probs[rows, order].cumsum(-1), usable[rows, order].cumsum(-1)
-    hit = 1 - (1 - np.minimum(draft, 1)) ** k
+    hit = 1 - (1 - np.minimum(draft, 1)) ** k  # P[some child is in A]; the sum may round above 1
     cuts = np.concatenate([target[:, -1:], hit + target[:, -1:] - target], axis=1)  # |A| = 0, 1, ..
     in_cut = np.zeros(draft_probs.shape, bool)
+    # Back from the order to token ids.
     in_cut[rows, order] = np.arange(draft_probs.shape[1]) < cuts.argmin(1)[:, None]
     return cuts.min(1), in_cut
 
@@ -63,6 +68,7 @@ def tuples(V, k):
     tokens = np.array(list(combinations_with_replacement(range(V), k)))
     counts = (tokens[:, :, None] == np.arange(V)).sum(1)  # (S, V)
     factorials = np.array([factorial(j) for j in range(k + 1)])
+    # k! orders of the draws, of which those of equal tokens are the same.
     return tokens, (counts > 0).astype(float), factorial(k) / factorials[counts].prod(1)
 
 
@@ -85,28 +91,24 @@ def refuse_large(entries, V, k):
 
 def odds(part, whole):
     """part / (whole - part), never 0 / 0."""
-    return np.maximum(part, TINY) / np.maximum(whole - part, 1e-18)
+    return np.maximum(part, SMALLEST_PART) / np.maximum(whole - part, 1e-18)
 
 
 def chosen(weight, tokens):
     """P[child i is chosen], each token with odds by its weight, "none" with weight 1.
 
     weight (n, V), tokens (n, k) -> (n, k). Weights (1, 2, 1): children 1, 2 get 1/4 and 2/4.
-    subtle: equal children share their token's probability, and its weight counts once: children
-    2, 2 get 1/3 each, of 2 / (1 + 2).
+    Children 2, 2 get 1/3 each, of 2 / (1 + 2).
     """
     copies = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)  # (n, k)
+    # subtle: equal children share their token's probability, and its weight counts once
+    # (Algorithm 1, line 13: 1 / #[X_w in X]).
     share = pick(weight, tokens) / copies
     return share / (1 + share.sum(-1, keepdims=True))
 
 
 class CappedGR:
-    """A few cheap iterations towards GR's weights, then the repair.
-
-    The tokens of the cut set A cannot all be filled: they start with an infinite weight, which
-    means that a tuple goes to A first. Then, `iterations` times, each weight is multiplied by
-    (odds that its token should have) / (odds that it has). With one tuple that would be exact.
-    """
+    """A few cheap iterations towards GR's weights, then the repair."""
 
     iterations = 8
 
@@ -119,14 +121,17 @@ class CappedGR:
         self.mass = orders * draft_probs[:, tokens].prod(-1)  # (n, S): P[the k draws are this]
         if k == 1:  # let the child be chosen, whatever it is: the repair makes it SpS
             in_cut[:] = True
+        # The tokens of A cannot all be filled, so every tuple that holds one goes to A.
         weight = np.where(in_cut, LARGEST_WEIGHT, 1.0)
         weight = self.solve(weight, in_cut) if k > 1 else weight
+        # The repair: what would overfill a token is refused, in the same ratio wherever it comes.
         flow = self.flow(weight)
         self.out = np.minimum(flow, target_mass)
         self.weight, self.keep = weight, self.out / np.maximum(flow, TINY)
 
     def flow(self, weight):
         """(n, V): what each token would take with these weights, before the repair."""
+        # sum over T that hold i of P(T) w_i / (1 + w(T)); weight @ member.T is w(T), (n, S)
         return weight * ((self.mass / (1 + weight @ self.member.T)) @ self.member)
 
     def solve(self, weight, in_cut):
@@ -143,6 +148,7 @@ class CappedGR:
         wanted = odds(self.target, most)
         wanted_rest = odds((self.target * outside).sum(-1, keepdims=True), rest)
         for _ in range(self.iterations):
+            # (odds that a token should have) / (odds that it has): exact if there were one tuple.
             weight = np.minimum(weight * wanted / odds(self.flow(weight), most), LARGEST_WEIGHT)
             # "None" is a choice like the others; its weight must stay 1, so all others move.
             # subtle: with what flows NOW; with the old flow a step is made twice and overshoots.
@@ -162,12 +168,13 @@ class GR(CappedGR):
 
     def solve(self, weight, in_cut):
         """Newton steps from where the scaling ended, (n, V) -> (n, V)."""
-        weight = super().solve(weight, in_cut)
+        weight = super().solve(weight, in_cut)  # a start from which Newton needs a few steps
         todo = np.arange(len(weight))  # the problems that are not yet solved
         for _ in range(self.most_steps):
             current, total = weight[todo], 1 + weight[todo] @ self.member.T
             share = self.mass[todo] / total  # (n, S)
             flow = current * (share @ self.member)
+            # Not the gradient: a token of A stays unfilled. What arrives must reach the optimum.
             gap = self.value[todo] - np.minimum(flow, self.target[todo]).sum(-1)
             far = gap > self.tolerance
             if not far.any():
@@ -182,15 +189,17 @@ class GR(CappedGR):
 
         weight, flow, target (n, V); curvature (n, S) -> new weights (n, V).
         """
-        slope = target - flow
+        slope = target - flow  # minus the gradient in log weight
+        # A weight at its limit may come back, but not grow; both sides of the system are cut to it.
         free = (weight > 0) & ((weight < LARGEST_WEIGHT) | (slope < 0))
         # Second derivatives: flow on the diagonal, minus sum over T of P(T) w_i w_j / (1 + w(T))^2.
         n, V = weight.shape
         both = (curvature @ pairs(V, self.k)).reshape(n, V, V)
         hessian = -both * (weight * free)[:, :, None] * (weight * free)[:, None, :]
         diagonal = np.arange(V)
+        # The 1e-14: singular where a token gets no flow, or where "none" hardly counts any more.
         hessian[:, diagonal, diagonal] += np.where(free, flow + 1e-14, 1)
         step = np.linalg.solve(hessian, (slope * free)[:, :, None])[:, :, 0]
-        # Damping that makes every step go down: log(1 + r) / r with r the range of the step.
+        # Damped so that every step goes down: log(1 + r) / r, with r the range of the step.
         r = np.maximum(step.max(-1), 0) - np.minimum(step.min(-1), 0) + 1e-9
         return np.minimum(weight * np.exp(step * (np.log1p(r) / r)[:, None]), LARGEST_WEIGHT)

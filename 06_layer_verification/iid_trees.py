@@ -1,4 +1,4 @@
-"""Draft trees whose children are drawn independently, in the three shapes of the paper.
+"""Draft trees whose children are independent draws: their shapes, their tokens, their arrays.
 
     multi-chain   b chains that part at the root
     tapered       b children at the root; below it the i-th of m siblings has max(m - i, 1)
@@ -6,14 +6,75 @@
 
 By hand, tapered with b = 2: the first child has 2 children, the second 1; layers of 1, 2, 3, 4.
 
-Source: "Layer Verification ..." (2026), Appendix G. A node's number of children may depend on the
-path to it (Appendix D.1), here it does not; it must be settled before they are drawn.
+Every rule of this chapter judges B trees of one shape at once (B = 1 when decoding, many in the
+toy experiment), given as three arrays:
+
+    tokens (B, N)
+    draft_probs (B, N, V)    row v: the distribution that v's children were drawn from
+    target_probs (B, N, V)   row v: the target's distribution after the path to v
+
+Source: "Layer Verification ..." (2026), Appendix G for the shapes, Appendix D.1 for what is free:
+a node's number of children may depend on the path to it, but not on the children drawn.
 """
 
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 import torch
 
-from tree_attention import Tree
-from tree_rule import shape_of
+from single_step_rules import TINY
+from tree_attention import Tree  # chapter 02
+
+# ---------------------------------------------------------------- the shape: a tree without tokens
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The nodes of one depth. inner: those with children. families: those with equally many
+    children k together, as pairs of parents (n,) and kids (n, k)."""
+
+    rows: np.ndarray
+    inner: np.ndarray
+    families: list
+
+
+class Shape:
+    """parents, children and depths (N,) of every row, and the layers from the root down."""
+
+    def __init__(self, parents):
+        self.parents = parents
+        self.children = [[] for _ in parents]
+        depths = [0]
+        for row, parent in enumerate(parents[1:], start=1):
+            self.children[parent].append(row)
+            depths.append(depths[parent] + 1)  # the parent's row is smaller, so its depth is known
+        self.depths = np.array(depths)
+        self.layers = [self.layer(np.flatnonzero(self.depths == t))
+                       for t in range(self.depths.max() + 1)]
+
+    def layer(self, rows):
+        """The Layer of these rows, its inner nodes grouped by their number of children."""
+        inner = [v for v in rows.tolist() if self.children[v]]
+        families = []
+        # A single-step rule takes problems of equal k, so nodes of equal k are solved in one call.
+        for k in sorted({len(self.children[v]) for v in inner}):
+            parents = [v for v in inner if len(self.children[v]) == k]
+            families.append((np.array(parents), np.array([self.children[v] for v in parents])))
+        return Layer(rows, np.array(inner, dtype=int), families)
+
+    def path(self, row):
+        """The rows from the root to a row, both included."""
+        path = [int(row)]
+        while self.parents[path[-1]] >= 0:
+            path.append(self.parents[path[-1]])
+        return path[::-1]
+
+
+@lru_cache(maxsize=256)  # a drafter repeats its few shapes
+def shape_of(parents):
+    """The Shape of a tuple of parents."""
+    return Shape(parents)
 
 
 def multi_chain(branching, depth, index, family):
@@ -45,13 +106,14 @@ def shape_parents(children_of, branching, depth):
     for name, value in (("branching", branching), ("depth", depth)):
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
-    parents, layer = [-1], [(0, 0, 1)]  # of each node: row, index among its siblings, their number
+    parents = [-1]
+    layer = [(0, 0, 1)]  # of each node: row, index among its siblings, their number
     for t in range(depth):
         below = []
         for row, index, family in layer:
             k = children_of(branching, t, index, family)
             below += [(len(parents) + i, i, k) for i in range(k)]
-            parents += [row] * k
+            parents += [row] * k  # siblings get neighbouring rows
             if len(parents) > LARGEST_TREE:
                 raise ValueError(f"branching {branching} and depth {depth} make a tree of more "
                                  f"than {LARGEST_TREE} nodes")
@@ -59,23 +121,28 @@ def shape_parents(children_of, branching, depth):
     return parents
 
 
+# ---------------------------------------------------------------- draft: draw the tokens
+
+
 def sample_tree(root, parents, level, dice):
     """Draw the tokens of a tree of the given shape, one layer at a time -> Tree.
 
     root: a token; parents: of shape_parents; level(tokens, parents) -> (n, V): the draft
     distributions at n new nodes of one depth, given their tokens and the rows of their parents.
-    It is asked once a layer, so that a network can answer with one forward; never for the deepest.
     """
     shape = shape_of(tuple(parents))
     tokens, draft_probs = [root], []
     for layer in shape.layers[:-1]:
         rows = layer.rows.tolist()
-        for row, probs in zip(rows, level([tokens[v] for v in rows], [parents[v] for v in rows]),
-                              strict=True):
+        # Asked once a layer, so that a network answers with one forward: (n, V)
+        answers = level([tokens[v] for v in rows], [parents[v] for v in rows])
+        for row, probs in zip(rows, answers, strict=True):
             draft_probs.append(probs)  # (V,)
+            # With replacement: siblings may carry the same token, and the rules know it.
             tokens += [dice.draw(probs) for _ in shape.children[row]]
     if not draft_probs:
         return Tree(tokens, parents)
+    # The deepest layer has no children, so it is never asked; its rows stay zero.
     unasked = [torch.zeros_like(draft_probs[0])] * (len(parents) - len(draft_probs))
     return Tree(tokens, parents, torch.stack(draft_probs + unasked))
 
@@ -91,6 +158,7 @@ class SampledTreeDrafter:
     def __init__(self, model, children_of, branching, depth, sampler, dice):
         if depth < 1:
             raise ValueError(f"depth is {depth}; a tree needs at least 1 layer of drafts")
+        # One shape for each depth, for the trees near the end of the window.
         self.shapes = [shape_parents(children_of, branching, d) for d in range(1, depth + 1)]
         self.model, self.sampler, self.dice = model, sampler, dice
         self.reset, self.observe = model.reset, model.observe
@@ -101,4 +169,71 @@ class SampledTreeDrafter:
         return sample_tree(root, parents, self.level, self.dice)
 
     def level(self, tokens, parents):
+        # subtle: rules need the distribution drawn from, so after temperature, top-k and top-p.
         return self.sampler(self.model.level(tokens, parents)).cpu()
+
+
+# ---------------------------------------------------------------- one drafted tree as arrays
+
+
+def as_rows(probs):
+    """(N, V) tensor -> float64 array, each row summing to 1 (a leaf's unused row may stay 0)."""
+    rows = probs.detach().cpu().double().numpy()
+    return rows / np.maximum(rows.sum(-1, keepdims=True), TINY)
+
+
+class Drafted:
+    """A drafted tree for the rules: only the tokens that the drafter could have drawn.
+
+    With a truncated draft (top-20) of a vocabulary of thousands, nothing can flow to most tokens.
+    Each node keeps its K possible tokens in slots 0..K-1, by token id, and all the others together
+    in slot K, with draft probability 0 and the rest of the target's: exact, since no rule tells
+    two tokens apart that are never drafted.
+
+    tokens (1, N): each node's slot at its parent; draft_probs, target_probs (1, N, K + 1).
+    Raises ValueError if the tree has no draft_probs, or holds a token of draft probability 0, or if
+    draft and target speak of different vocabularies.
+    """
+
+    def __init__(self, tree, target_probs):
+        if tree.draft_probs is None and len(tree) > 1:
+            raise ValueError("the tree has no draft_probs; these rules judge sampled trees only")
+        self.shape = shape_of(tuple(tree.parents.tolist()))
+        self.target = as_rows(target_probs)  # (N, V)
+        draft = np.zeros_like(self.target) if len(tree) == 1 else as_rows(tree.draft_probs)
+        N, V = draft.shape
+        if self.target.shape != (N, V) or not bool(((tree.tokens >= 0) & (tree.tokens < V)).all()):
+            raise ValueError(f"draft_probs are {N} x {V}, target_probs "
+                             f"{' x '.join(map(str, self.target.shape))}, and the tokens go up to "
+                             f"{int(tree.tokens.max())}; they must be of one vocabulary")
+        pairs = np.flatnonzero(draft)  # v V + token for every token possible at v, ascending
+        self.rows, self.possible = pairs // V, pairs % V
+        starts = np.searchsorted(self.rows, np.arange(N))  # (N,): each node's first pair
+        self.slots = np.arange(len(pairs)) - starts[self.rows]
+        K = int(self.slots.max(initial=0)) + 1
+        self.draft_probs, self.target_probs = np.zeros((2, 1, N, K + 1))
+        self.draft_probs[0, self.rows, self.slots] = draft.ravel()[pairs]
+        self.target_probs[0, self.rows, self.slots] = self.target.ravel()[pairs]
+        # Slot K takes what the target gives to tokens that cannot be drafted here.
+        self.target_probs[0, :, K] = np.maximum(1 - self.target_probs[0].sum(-1), 0)
+        drawn = tree.parents[1:].numpy() * V + tree.tokens[1:].numpy()  # a child as such a pair
+        found = np.searchsorted(pairs, drawn)
+        wrong = np.append(pairs, -1)[found] != drawn
+        if wrong.any():
+            raise ValueError(
+                f"row {int(wrong.argmax()) + 1} of the tree holds a token of draft probability 0; "
+                "the tree must be drawn from its draft_probs"
+            )
+        self.tokens = np.concatenate([[0], self.slots[found]])[None]
+
+    def residual(self, row, in_slots):
+        """in_slots (K + 1,), not normalised -> probabilities over the vocabulary (V,)."""
+        here = self.rows == row
+        outside = self.target[row].copy()
+        outside[self.possible[here]] = 0
+        # Slot K is shared among its tokens as the target shares it.
+        probs = outside * (in_slots[-1] / max(outside.sum(), TINY))
+        probs[self.possible[here]] = in_slots[self.slots[here]]
+        # A residual without mass belongs to a node where nothing is rejected: never drawn from.
+        probs = probs if probs.sum() > 0 else self.target[row]
+        return torch.from_numpy(probs / probs.sum())

@@ -7,74 +7,116 @@ branch in play. It gives each node an inclusion score
 
     a_v = P[the accepted path goes through v | the tree down to the layer of v]
 
-in a forward stage, and turns the scores into one accepted path in a backward stage.
-
 Forward, from the root (a = 1) down, one layer at a time. Let A be the sum of a_v over the nodes of
 the layer that have children, and lambda_v = a_v / A. At each of them the single-step rule runs on
 
     draft_probs of v   against   A target_probs of v,
 
-and its flow is scaled by lambda_v: children get a_w = lambda_v * accept(w), and v sends on
+and all that it says is scaled by lambda_v: children get a_w = lambda_v * accept(w), and v sends on
 flow_v = lambda_v * out, which stays below a_v target_probs because out stays below A target_probs.
 
-Why A and lambda? TV runs the rule against the whole target and scales its flow by a_v; that fits as
-well, but it never reaches for more than a share a_v of v's draws. LV reaches for lambda_v, a larger
-share, and asks each draw for less: a smaller target is filled more easily. The shares of a layer
-add up to 1, so whatever is drawn, its scores add up to at most 1. Shares of 1 and a target of
-a_v would break that. Shares of lambda_v and a target of a_v would not, and lose nothing but length,
-0.1 to 1.2 tokens at the setting of Table 1: the bug that no test of losslessness can see.
-On a chain lambda is 1 and A is a_v, and LV of any rule is block verification.
+Backward, from the deepest layer up: stop at v with probability h_v, given that nothing deeper was
+chosen; the next token comes from what v still owes, a_v target_probs - flow_v.
+
+Why this gains: TV is the same with A = 1, so lambda_v = a_v. It uses at most a share a_v of v's
+draws; LV uses the larger share lambda_v, and asks each draw for less. On a chain lambda is 1 and A
+is a_v, and LV of any rule is block verification.
 
 By hand, a chain of two: draft (.5, .5), target (.9, .1) at both nodes, token 2 drawn first, SpS.
 a = min(1, .1 / .5) = .2. TV: the next token is accepted with .2 * (1 or .2), .12 on average.
 LV: A = .2, out = min((.5, .5), (.18, .02)) = (.18, .02), .2 on average.
 
-Backward, from the deepest layer up: stop at v with probability h_v, given that nothing deeper was
-chosen; the next token comes from what v still owes, a_v target_probs - flow_v.
+Read the chapter in this order: single_step_rules.py (one node), iid_trees.py (the trees), this file
+(the whole tree); then global_resolution.py (the best rule for one node), block_rules.py (rivals).
 
 Source: "Layer Verification Accelerates Speculative Tree Decoding" (2026), Section 4, Algorithms 1
-and 4, Equations 1 and 2, Section E.2. In the paper's letters p is the draft and q the target.
+and 4, Equations 1 and 2, Section E.2. Letters, in this chapter as in the others: p is the target
+and q the drafter. Most papers on these rules swap them:
+
+    theirs        p_v           q_v            a_v   A_t   flow_v   P[v | ..] = h_v
+    in the code   draft_probs   target_probs   scores  A   flow     stop_probabilities
 """
 
 import numpy as np
 import torch
 
+from iid_trees import Drafted
 from single_step_rules import TINY
-from tree_rule import Drafted, TreeRule
+
+# ---------------------------------------------------------------- a rule, as the loop calls it
+
+
+class TreeRule:
+    """A verification rule, callable as the loop of chapter 02 wants it.
+
+    A subclass defines judge(shape, tokens, draft_probs, target_probs), on B trees of one shape (the
+    arrays of iid_trees.py)
+    -> ends (B, N): P[the accepted path ends at v | tree], each row summing to 1
+    -> residual (B, N, V): the distribution of the next token there, not normalised.
+    """
+
+    def __call__(self, tree, target_probs, dice):
+        """tree with draft_probs, N nodes; target_probs (N, V) -> path (rows, from 0), next token.
+
+        Raises ValueError if the tree is not one that this rule can judge.
+        """
+        drafted = Drafted(tree, target_probs)
+        ends, residual = self.judge(
+            drafted.shape, drafted.tokens, drafted.draft_probs, drafted.target_probs
+        )
+        # Both answers are exact, so two draws are all the chance there is.
+        end = dice.draw(torch.from_numpy(ends[0]))
+        return drafted.shape.path(end), dice.draw(drafted.residual(end, residual[0, end]))
+
+    def expected_length(self, shape, tokens, draft_probs, target_probs):
+        """Expected number of accepted tokens (B,) given the trees; the next token not counted."""
+        ends, _ = self.judge(shape, tokens, draft_probs, target_probs)
+        return ends @ shape.depths
+
+
+# ---------------------------------------------------------------- forward: scores
 
 
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
-    """Lines 7 to 13 of Algorithm 1, for n nodes of one layer with k children each, in B trees.
+    """Algorithm 1, lines 5 to 13, for n nodes of one layer with k children each, in B trees.
 
     A (B,): what the target is scaled by; scores (B, n): a_v of the nodes; tokens (B, n, k): their
     children; draft_probs, target_probs (B, n, V) -> the children's scores (B, n, k), flow_v
     (B, n, V).
     """
     B, n, k = tokens.shape
-    share = (scores / np.maximum(A, TINY)[:, None])[:, :, None]  # lambda_v
-    # Not normalised: the missing 1 - A is the dummy token's, which no draft can be.
+    # Line 5. The shares of a layer add up to 1, so whatever is drawn, its scores add up to <= 1.
+    share = (scores / np.maximum(A, TINY)[:, None])[:, :, None]  # lambda_v, (B, n, 1)
+    # Lines 8 and 9: a_v / lambda_v is A. Not normalised: the missing 1 - A is the dummy token's.
+    # a_v in its place would stay lossless and accept 0.1 to 1.2 tokens less (Table 1's setting).
     target_mass = A[:, None, None] * target_probs
+    # Lines 7 and 10: all B n flow problems in one call.
     local = rule(draft_probs.reshape(B * n, -1), target_mass.reshape(B * n, -1), k)
+    # Line 13: f(X -> X_w) / p_v(X) is what `accept` says, copies of a token already settled.
     accepted = local.accept(tokens.reshape(B * n, k)).reshape(B, n, k)
+    # Line 11: the flow over all tuples that might have been drawn, not only over this one.
     return share * accepted, share * local.out.reshape(B, n, -1)
 
 
 def inclusion_scores(rule, capacity, shape, tokens, draft_probs, target_probs):
-    """The forward stage (Algorithm 1) -> scores a_v (B, N), flow_v (B, N, V); leaves send 0.
+    """The forward stage (Algorithm 1) -> scores a_v (B, N), flow_v (B, N, V).
 
     rule: a single-step rule's class; capacity(scores of the inner nodes of a layer (B, n)) -> (B,)
     is A, what the target is scaled by.
     """
-    scores, flow = np.zeros(tokens.shape), np.zeros(target_probs.shape)
-    scores[:, 0] = 1
-    for layer in shape.layers[:-1]:
-        # subtle: leaves above the deepest layer have a score, but no part in A.
+    scores, flow = np.zeros(tokens.shape), np.zeros(target_probs.shape)  # line 2: leaves send 0
+    scores[:, 0] = 1  # line 1
+    for layer in shape.layers[:-1]:  # line 3
+        # Line 4. subtle: leaves above the deepest layer have a score, but no part in A.
         A = capacity(scores[:, layer.inner])  # (B,)
-        for parents, kids in layer.families:  # (n,), (n, k)
+        for parents, kids in layer.families:  # line 6; (n,), (n, k)
             scores[:, kids], flow[:, parents] = score_children(
                 rule, A, scores[:, parents], tokens[:, kids],
                 draft_probs[:, parents], target_probs[:, parents])
     return scores, flow
+
+
+# ---------------------------------------------------------------- backward: one path
 
 
 def stop_probabilities(scores, flow):
@@ -84,68 +126,99 @@ def stop_probabilities(scores, flow):
     divided by P[the path does not go on below this layer].
     """
     sent = flow.sum(-1)  # (B, n): P[the path goes on below v | ..]
+    # One denominator for the whole layer. Where it is 0, everything goes on, and so is the top.
     h = np.maximum(scores - sent, 0) / np.maximum(1 - sent.sum(-1, keepdims=True), TINY)
-    return h / np.maximum(h.sum(-1, keepdims=True), 1)  # 0 / 0 where everything goes on
+    # Where both are mere rounding, their ratio is anything; as probabilities h may sum to 1.
+    return h / np.maximum(h.sum(-1, keepdims=True), 1)
 
 
 def still_owed(scores, target_probs, flow):
-    """The law of the next token at v, not normalised (Equation 2): scores (B, n) -> (B, n, V).
+    """The distribution of the next token at v (Equation 2), not normalised.
 
-    The target's share of a_v, less what v's children receive on average.
+    scores (B, n), target_probs, flow (B, n, V) -> (B, n, V).
     """
+    # The target wants a_v of its probability here; v's children receive flow_v on average.
     return np.maximum(scores[:, :, None] * target_probs - flow, 0)
 
 
 def end_probabilities(shape, scores, flow):
-    """The backward stage (Algorithm 4) as a law -> (B, N): P[the accepted path ends at v]."""
+    """The backward stage (Algorithm 4) -> (B, N): P[the accepted path ends at v].
+
+    shape: of N nodes; scores (B, N), flow (B, N, V).
+    """
+    # alive: P[no deeper layer has stopped the path]. Algorithm 4 draws layer by layer; we multiply
+    # its stages, so that the whole path takes one draw.
     ends, alive = np.zeros_like(scores), np.ones((len(scores), 1))
-    for layer in reversed(shape.layers[1:]):
-        h = stop_probabilities(scores[:, layer.rows], flow[:, layer.rows])
+    for layer in reversed(shape.layers[1:]):  # line 2
+        h = stop_probabilities(scores[:, layer.rows], flow[:, layer.rows])  # line 3
         ends[:, layer.rows] = alive * h
-        alive = np.maximum(alive * (1 - h.sum(-1, keepdims=True)), 0)
-    ends[:, :1] = alive  # h of the root is 1, also where Equation 1 would say 0 / 0
+        alive = np.maximum(alive * (1 - h.sum(-1, keepdims=True)), 0)  # line 4
+    # subtle: h of the root is 1, there must be an end; Equation 1 may say 0 / 0 there.
+    ends[:, :1] = alive
     return ends
 
 
-class LayerVerification(TreeRule):
-    """LV of a single-step rule: LayerVerification(KSEQ)(tree, target_probs, dice)."""
+# ---------------------------------------------------------------- the two lifts
+
+
+class LiftedRule(TreeRule):
+    """A single-step rule on a whole tree. TV and LV differ in two methods, which they define:
+
+    capacity(scores of a layer's inner nodes (B, n)) -> (B,): A, what the target is scaled by
+    ends(shape, scores (B, N), flow (B, N, V)) -> (B, N): P[the accepted path ends at v]
+    """
 
     def __init__(self, rule):
-        self.rule = rule
-
-    def capacity(self, scores):
-        """A_t, the same for all nodes of the layer: (B, n) -> (B,)."""
-        return scores.sum(-1)
+        self.rule = rule  # a class of single_step_rules.py or global_resolution.py
 
     def scores(self, *trees):
+        """a_v (B, N), flow_v (B, N, V) of B trees: shape, tokens, draft_probs, target_probs."""
         return inclusion_scores(self.rule, self.capacity, *trees)
 
     def judge(self, shape, tokens, draft_probs, target_probs):
         scores, flow = self.scores(shape, tokens, draft_probs, target_probs)
-        return end_probabilities(shape, scores, flow), still_owed(scores, target_probs, flow)
+        return self.ends(shape, scores, flow), still_owed(scores, target_probs, flow)
 
     def expected_length(self, *trees):
-        """The sum of the scores: right on average over drawn trees, and steadier than the ends.
+        """The sum of the scores (B,): right on average over drawn trees, and steadier than ends.
 
-        subtle: a score knows the layers down to its own node and no deeper, so for one tree the
+        subtle: LV's score knows the layers down to its own node and no deeper, so for one tree the
         sum is not the expectation given that whole tree, which is TreeRule's ends @ depths.
         """
         scores, _ = self.scores(*trees)
         return scores[:, 1:].sum(-1)
 
 
-class TokenVerification(LayerVerification):
-    """TV of a single-step rule: the same forward stage with A = 1, so that lambda_v = a_v.
-
-    Only the nodes on the accepted path are ever solved when it is called for one tree.
-    """
+class LayerVerification(LiftedRule):
+    """LV of a single-step rule: LayerVerification(KSEQ)(tree, target_probs, dice)."""
 
     def capacity(self, scores):
+        """(B, n) -> (B,): A_t, the same for all nodes of the layer."""
+        return scores.sum(-1)
+
+    def ends(self, shape, scores, flow):
+        """See end_probabilities."""
+        return end_probabilities(shape, scores, flow)
+
+
+class TokenVerification(LiftedRule):
+    """TV of a single-step rule: the walk from the root that stops where no child is accepted."""
+
+    def capacity(self, scores):
+        """(B, n) -> (B,): the whole target at every node, so that lambda_v = a_v."""
         return np.ones(len(scores))
+
+    def ends(self, shape, scores, flow):
+        """(B, N), (B, N, V) -> (B, N): the walk comes to v, and accepts no child of v."""
+        ends = scores.copy()
+        for row, parent in enumerate(shape.parents[1:], start=1):
+            ends[:, parent] -= scores[:, row]
+        return np.maximum(ends, 0)
 
     def __call__(self, tree, target_probs, dice):
         drafted, row = Drafted(tree, target_probs), 0
         shape, draft, target = drafted.shape, drafted.draft_probs[0], drafted.target_probs[0]
+        # What judge says, drawn step by step: only the nodes on the path need solving.
         while kids := shape.children[row]:
             local = self.rule(draft[[row]], target[[row]], len(kids))
             accept = local.accept(drafted.tokens[:, kids])[0]  # (k,)

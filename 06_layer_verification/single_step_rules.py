@@ -5,11 +5,11 @@ distribution. A rule says with which probability each of them is accepted. Read 
 
     source --draft(X)--> tuple X --> each token z in X --target(z)--> sink
 
-The tuple X has as much to send as its probability; token z can take as much as the target gives
-it. Any flow that respects both capacities loses nothing: what token z lacks to its target
-probability is made up by the residual, max(target - out, 0), when nothing was accepted.
+The tuple X can send as much as its probability; token z can take as much as the target gives it.
+Any flow that respects both limits loses nothing: what token z lacks to its target probability is
+made up by the residual, max(target - out, 0), when nothing was accepted.
 
-Every rule is one class, built for n such local problems of equal k at once:
+Every rule is one class, built for n such problems of equal k at once:
 
     rule = KSEQ(draft_probs, target_mass, k)     # (n, V), (n, V): solves all n flow networks
     rule.out                                     # (n, V): the outgoing flow, what each token takes
@@ -24,8 +24,8 @@ By hand, draft (.5, .5), target (.9, .1), k = 2. SpS on one child: out = (.5, .1
 children the first token takes .75, all tuples that hold it, and the second .1: the optimum, .85.
 
 Sources: SpS: Leviathan et al. 2023, Chen et al. 2023. K-SEQ: Sun et al., "SpecTr", 2023. RRS: Miao
-et al., "SpecInfer", 2023; Jeon et al. 2024. In these papers' letters p is the draft and q the
-target. The optimal rule, GR, has a file of its own: global_resolution.py.
+et al., "SpecInfer", 2023; Jeon et al. 2024. The optimal rule has a file of its own,
+global_resolution.py.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ def pick(values, tokens):
 
 def first_accepted(coins):
     """coins (n, k): P[position accepted | asked] -> (n, k): P[it is the first accepted one]."""
-    missed = np.cumprod(1 - coins, axis=1)
+    missed = np.cumprod(1 - coins, axis=1)  # (n, k): P[positions 0..i are all refused]
     first = coins.copy()
     first[:, 1:] *= missed[:, :-1]
     return first
@@ -52,6 +52,7 @@ class SpS:
     def __init__(self, draft_probs, target_mass, k=1):
         if k != 1:
             raise ValueError(f"SpS judges 1 child; a node of this tree has {k}")
+        # Drafted with draft(z), accepted with min(1, target(z) / draft(z)): the product.
         self.out = np.minimum(draft_probs, target_mass)
         self.coin = self.out / np.maximum(draft_probs, TINY)
 
@@ -63,12 +64,10 @@ class SpS:
 
 
 def positions_asked(beta, k):
-    """How many positions are asked, on average: 1 + (1 - beta) + .. + (1 - beta)^(k-1).
-
-    It equals (1 - (1 - beta)^k) / beta, without the division by zero.
-    """
+    """How many positions are asked, on average: 1 + (1 - beta) + .. + (1 - beta)^(k-1)."""
     asked = np.ones_like(beta)
     for _ in range(k - 1):
+        # Not (1 - (1 - beta)^k) / beta, its closed form: that is 0 / 0 where beta = 0.
         asked = 1 + (1 - beta) * asked
     return asked
 
@@ -78,34 +77,36 @@ def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
 
     rho divides the target, so that every position asked may take its share. With beta = sum
     min(draft, target / rho), one position's acceptance, token z takes at most target(z) / rho
-    times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho, k always is, and
-    everything above a feasible rho is feasible too. A round cuts the interval into 16 parts instead
-    of 2, because numpy charges by the call; five rounds end within 1e-6 (k - 1).
+    times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho. k always is, and
+    everything above a feasible rho is feasible too.
 
-    subtle: return the feasible end. The other one is just as close, but not lossless.
+    Five rounds end within 1e-6 (k - 1) above it. subtle: where draft = target, rho = 1 + d has
+    only d^k to spare, which rounding hides: d may be 1e-5 for k = 3 and 1e-4 for k = 4. Nothing is
+    lost, for d^k is also the probability that all k are refused.
     """
-    low, width = np.ones((len(draft_probs), 1)), k - 1.0
+    low, width = np.ones((len(draft_probs), 1)), k - 1.0  # rho lies in (low, low + width]
     ones = np.ones(draft_probs.shape[1])
     for _ in range(rounds if k > 1 else 0):
-        width /= parts
+        width /= parts  # not halves: numpy charges by the call, not by the number
         rho = low + width * np.arange(1, parts)  # (n, parts - 1)
         share = np.minimum(draft_probs[:, None], target_mass[:, None] / rho[:, :, None])
-        infeasible = positions_asked(share @ ones, k) > rho
-        low = low + width * infeasible.sum(-1, keepdims=True)
+        infeasible = positions_asked(share @ ones, k) > rho  # share @ ones is beta, (n, parts - 1)
+        low = low + width * infeasible.sum(-1, keepdims=True)  # the infeasible ones come first
+    # The feasible end. The other one is just as close, but it overfills a token.
     return low + width
 
 
 class KSEQ:
     """k-sequential selection: each child in turn is accepted with min(1, target / (rho draft)).
 
-    (SpecTr, Algorithm 2.) Every position uses the same coin, so that the first acceptance has
-    the law share / beta, times the probability that any position accepts.
+    (SpecTr, Algorithm 2.)
     """
 
     def __init__(self, draft_probs, target_mass, k):
         self.rho = smallest_rho(draft_probs, target_mass, k)
         share = np.minimum(draft_probs, target_mass / self.rho)  # (n, V)
         beta = share.sum(-1, keepdims=True)
+        # One coin for all positions: whichever is asked, token z takes share(z) there.
         self.out = share * positions_asked(beta, k)
         self.coin = share / np.maximum(draft_probs, TINY)
 
@@ -127,9 +128,10 @@ def rejection_rounds(draft_probs, target_mass, k):
     """
     left, alive, coins = target_mass, np.ones((len(target_mass), 1)), []
     for _ in range(k):
-        offered = alive * draft_probs
+        offered = alive * draft_probs  # with replacement: each child is a fresh draw
         taken = np.minimum(offered, left)
         coins.append(taken / np.maximum(offered, TINY))
+        # Rounding may take a little more than there is: alive must not fall below 0.
         left, alive = left - taken, np.maximum(alive - taken.sum(-1, keepdims=True), 0)
     return coins, target_mass - left
 
@@ -144,6 +146,7 @@ class RRS:
         self.coins, self.out = rejection_rounds(draft_probs, target_mass, k)
 
     def accept(self, tokens):
+        # Position i has coins of its own, for it meets what the others have left.
         each = [pick(coin, tokens[:, i:i + 1]) for i, coin in enumerate(self.coins)]
         return first_accepted(np.concatenate(each, axis=1))
 
@@ -151,9 +154,7 @@ class RRS:
 class RRSWithoutReplacement:
     """Recursive rejection sampling for children drawn WITHOUT replacement (chapter 02's trees).
 
-    After a rejection the token leaves the draft distribution as well, so the flow of a later
-    position depends on which tokens were rejected. `outgoing` sums over them: O(V^k), exact.
-    TV of this rule is chapter 02's `multi_round`.
+    TV of this rule is chapter 02's `multi_round`. `out` costs O(V^k).
     """
 
     def __init__(self, draft_probs, target_mass, k):
@@ -165,6 +166,7 @@ class RRSWithoutReplacement:
         for i in range(tokens.shape[1]):
             taken, target_left = one_round(draft, target)
             coins.append(pick(taken / np.maximum(draft, TINY), tokens[:, i:i + 1]))
+            # The rejected token leaves the draft distribution as well: it cannot come again.
             draft, target = without(draft, tokens[:, i]), target_left
         return first_accepted(np.concatenate(coins, axis=1))
 
@@ -175,17 +177,17 @@ def one_round(draft_probs, target_mass):
     Normalised with the dummy token, that is by the probability of a rejection.
     """
     taken = np.minimum(draft_probs, target_mass)
-    rejected = 1 - taken.sum(-1, keepdims=True)
-    return taken, (target_mass - taken) / np.maximum(rejected, TINY)
+    left = target_mass - taken
+    # Where draft and target are nearly equal, 1 - taken is rounding; but it covers `left` always.
+    rejected = np.maximum(1 - taken.sum(-1, keepdims=True), left.sum(-1, keepdims=True))
+    return taken, left / np.maximum(rejected, TINY)
 
 
 def without(draft_probs, tokens):
-    """draft_probs (n, V) with one token of each row taken out, normalised again.
-
-    subtle: sum what is left; 1 - draft(x) has lost its digits where draft(x) is near 1.
-    """
+    """draft_probs (n, V) with one token of each row taken out, normalised again."""
     left = draft_probs.copy()
     left[np.arange(len(left)), tokens] = 0
+    # Not divided by 1 - draft(x): that has lost its digits where draft(x) is near 1.
     return left / np.maximum(left.sum(-1, keepdims=True), TINY)
 
 
@@ -195,8 +197,8 @@ def outgoing_without_replacement(draft_probs, target_mass, k):
     if k == 1:
         return taken
     (n, V), out = draft_probs.shape, taken.copy()
-    rejected = draft_probs - taken  # (n, V)
-    # All n * V continuations at once; row (i, x) is problem i after x was rejected.
-    draft_left = without(np.repeat(draft_probs, V, axis=0), np.tile(np.arange(V), n))
+    rejected = draft_probs - taken  # (n, V): P[x was drawn, and refused]
+    # All n V continuations at once; row (i, x) is problem i after x was rejected.
+    draft_left = without(np.repeat(draft_probs, V, axis=0), np.tile(np.arange(V), n))  # (n V, V)
     later = outgoing_without_replacement(draft_left, np.repeat(target_left, V, axis=0), k - 1)
     return out + np.einsum("nx,nxz->nz", rejected, later.reshape(n, V, V))

@@ -23,36 +23,28 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
-import csv
 import time
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from experiments.all_rules import RULES, STEPS, rules_for
+from experiments.all_rules import rules_for
 from experiments.rule_cost import print_costs
-from iid_trees import SHAPES, shape_parents
+from experiments.toy_report import print_lengths, print_sweep, save_numbers
+from iid_trees import SHAPES, shape_of, shape_parents
 from nanogpt import cli
-from nanogpt.pictures import plots
-from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
-from tree_rule import shape_of
 
-# Table 1: accepted length and its standard error, multi-chain, tapered, complete.
-PAPER = {
-    "TV + K-SEQ": ((2.26, 0.04), (2.50, 0.04), (2.66, 0.04)),
-    "LV + K-SEQ": ((2.51, 0.03), (2.73, 0.04), (2.88, 0.04)),
-    "TV + RRS": ((2.18, 0.04), (2.42, 0.04), (2.47, 0.04)),
-    "LV + RRS": ((2.41, 0.03), (2.61, 0.04), (2.65, 0.04)),
-    "TV + GR": ((2.44, 0.04), (2.70, 0.05), (3.18, 0.05)),
-    "LV + GR": ((2.66, 0.03), (2.88, 0.04), (3.28, 0.05)),
-    "TRV": ((2.45, 0.03), (2.67, 0.04), (2.71, 0.04)),
-    "GBV": ((2.60, 0.03), None, None),
-}
-COLORS = dict(zip([*STEPS, "TRV", "GBV", "BV"], plots.SERIES, strict=False))
 LARGEST_MODEL = 20_000_000  # logits of one model
+# What Appendix G varies, one at a time.
+SWEEPS = {
+    "depth": (2, 3, 4, 5),
+    "branching": (1, 2, 3),
+    "temperature": (0.5, 0.75, 1.0, 1.5),
+    "similarity": (0.0, 0.25, 0.5),
+}
 
 
 @dataclass(frozen=True)
@@ -83,18 +75,12 @@ class Setting:
 
     def at(self, sweep, value):
         """This setting with one value of a sweep."""
-        if sweep == "temperature":
+        if sweep == "temperature":  # of both models
             return replace(self, draft_temperature=value, target_temperature=value)
         return replace(self, **{sweep: value})
 
 
-# What Appendix G varies, one at a time.
-SWEEPS = {
-    "depth": (2, 3, 4, 5),
-    "branching": (1, 2, 3),
-    "temperature": (0.5, 0.75, 1.0, 1.5),
-    "similarity": (0.0, 0.25, 0.5),
-}
+# ---------------------------------------------------------------- a pair of random models
 
 
 class ManyDice(Dice):
@@ -109,20 +95,18 @@ class ManyDice(Dice):
 
 
 class ToyPair:
-    """A random draft and target model: for each depth t, tables of (V^t, V) probabilities.
-
-    The logits of a prefix are drawn in the same order whatever the setting, so that neighbouring
-    points of a sweep differ by the setting alone.
-    """
+    """A random draft and target model: for each depth t, tables of (V^t, V) probabilities."""
 
     def __init__(self, setting, seed):
         generator = torch.Generator().manual_seed(seed)
         rho, self.vocab = setting.similarity, setting.vocab
         self.draft, self.target = [], []
         for t in range(setting.depth):
+            # In the same order whatever the setting: neighbouring points of a sweep then differ by
+            # the setting alone.
             shared, own_draft, own_target = torch.randn(
                 setting.vocab ** t, 3, setting.vocab, generator=generator, dtype=torch.float64
-            ).unbind(1)
+            ).unbind(1)  # (V^t, V) each
             for tables, own, temperature in (
                 (self.draft, own_draft, setting.draft_temperature),
                 (self.target, own_target, setting.target_temperature),
@@ -134,7 +118,8 @@ class ToyPair:
         """B trees of one shape -> tokens (B, N), draft_probs, target_probs (B, N, V), as rules
         judge them. The rows of the deepest layer stay 0: no expectation depends on them."""
         N = len(shape.parents)
-        tokens, prefix = np.zeros((2, B, N), dtype=np.int64)  # prefix: its number at its depth
+        # prefix: the number, in base V, that the path to a node spells; its row in the tables.
+        tokens, prefix = np.zeros((2, B, N), dtype=np.int64)
         draft_probs, target_probs = np.zeros((2, B, N, self.vocab))
         for t, layer in enumerate(shape.layers[:-1]):
             for parents, kids in layer.families:
@@ -146,6 +131,9 @@ class ToyPair:
                 tokens[:, kids] = drawn.reshape(B, n, k)
                 prefix[:, kids] = here[:, :, None] * self.vocab + tokens[:, kids]
         return tokens, draft_probs, target_probs
+
+
+# ---------------------------------------------------------------- mean lengths
 
 
 def mean_lengths(setting, shape_name, seed, trees):
@@ -171,71 +159,19 @@ def run_setting(setting, shape_names, seeds, trees, progress):
     return results
 
 
-# ---------------------------------------------------------------- what is printed and saved
+def run_all(args, base, points):
+    """Every setting of the sweeps {sweep: {value: Setting}}, each once -> {Setting: results}."""
+    settings = dict.fromkeys([base, *(s for p in points.values() for s in p.values())])
+    with tqdm(total=len(settings) * len(args.shapes) * len(args.all_seeds), unit="model") as bar:
+        for setting in settings:
+            bar.set_description(f"H={setting.depth} b={setting.branching}")
+            trees = args.trees if setting == base else args.sweep_trees
+            settings[setting] = run_setting(setting, args.shapes, args.all_seeds, trees, bar)
+    return settings
 
 
-def print_results(results, shape_names, with_paper):
-    """One row a rule; with the paper's figures beside ours where they are known."""
-    header, rows = ["method"], []
-    for shape_name in shape_names:
-        header += [shape_name] + (["paper", "diff/SE"] if with_paper else [])
-    for name in RULES:
-        row = [name]
-        for shape_name in shape_names:
-            row += cells(results.get((shape_name, name)), shape_name, name, with_paper)
-        if set(row[1:]) != {"-"}:
-            rows.append(row)
-    print_table(header, rows)
-
-
-def cells(result, shape_name, name, with_paper):
-    """The table's cells of one result (mean, standard error), or of none: ours, paper, diff/SE."""
-    if result is None:
-        return ["-"] * (3 if with_paper else 1)
-    mean, error = result
-    ours = [f"{mean:.3f} ({error:.3f})"]
-    if not with_paper:
-        return ours
-    paper = PAPER.get(name, (None,) * 3)[list(SHAPES).index(shape_name)]
-    if paper is None:
-        return [*ours, "-", "-"]
-    return [*ours, f"{paper[0]:.2f} ({paper[1]:.2f})", f"{(mean - paper[0]) / paper[1]:+.2f}"]
-
-
-def draw_sweep(sweep, points, shape_names, path):
-    """points: {value: results} -> a figure with one panel a shape, LV solid and TV dashed."""
-    axes = plots.new_axes(4.2 * len(shape_names) + 1.4, 3.8, len(shape_names))
-    axes = axes if len(shape_names) > 1 else [axes]
-    for ax, shape_name in zip(axes, shape_names, strict=True):
-        for name in RULES:
-            known = [(v, r[shape_name, name]) for v, r in points.items() if (shape_name, name) in r]
-            if not known:
-                continue
-            values, results = zip(*known, strict=True)
-            lift, _, step = name.rpartition(" + ")
-            ax.errorbar(values, [m for m, _ in results], [e for _, e in results], label=name,
-                        color=COLORS[step], marker="o", markersize=4,
-                        linestyle="--" if lift == "TV" else "-" if lift else ":")
-        ax.set_xticks(list(points))
-        plots.plain_frame(ax, shape_name, sweep, "accepted tokens")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
-    return plots.save(axes[0], path)
-
-
-def save_results(all_results, path):
-    """Every number as CSV: the setting, the shape, the rule, mean, standard error."""
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        names = [field.name for field in fields(Setting)]
-        writer.writerow([*names, "shape", "method", "accepted", "standard_error"])
-        for setting, results in all_results.items():
-            for (shape_name, name), (mean, error) in results.items():
-                numbers = [f"{mean:.6f}", f"{error:.6f}"]
-                writer.writerow([*astuple(setting), shape_name, name, *numbers])
-
-
-def parse(argv):
-    """The flags. Raises ValueError for a bad value, or a folder that cannot be made."""
+def read_flags(argv):
+    """-> args, with all seeds as a range. Raises ValueError for a bad value or folder."""
     p = cli.Parser("The toy experiment of layer verification: expected accepted tokens per rule.")
     base = Setting()
     p.add_argument("--vocab", type=int, default=base.vocab, help="vocabulary size")
@@ -263,36 +199,28 @@ def parse(argv):
             raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
     if args.first_seed < 0:
         raise ValueError(f"first_seed is {args.first_seed}; it must be at least 0")
+    args.all_seeds = range(args.first_seed, args.first_seed + args.seeds)
     cli.make_folder(args.out)
     return args
 
 
 def main(argv=None):
-    args = parse(argv)
+    args = read_flags(argv)
     if args.cost:
         return print_costs()
     base = Setting(**{field.name: getattr(args, field.name) for field in fields(Setting)})
     points = {sweep: {value: base.at(sweep, value) for value in SWEEPS[sweep]}
               for sweep in args.sweep}
-    settings = dict.fromkeys([base, *(s for p in points.values() for s in p.values())])
-    seeds, start = range(args.first_seed, args.first_seed + args.seeds), time.perf_counter()
-    with tqdm(total=len(settings) * len(args.shapes) * len(seeds), unit="model") as progress:
-        for setting in settings:
-            progress.set_description(f"H={setting.depth} b={setting.branching}")
-            trees = args.trees if setting == base else args.sweep_trees
-            settings[setting] = run_setting(setting, args.shapes, seeds, trees, progress)
+    start = time.perf_counter()
+    tables = run_all(args, base, points)
 
     print(f"\nAccepted tokens per tree (standard error over {args.seeds} model pairs), {base}")
-    print_results(settings[base], args.shapes, with_paper=base == Setting())
+    print_lengths(tables[base], args.shapes, with_paper=base == Setting())
     for sweep, by_value in points.items():
-        for value, setting in by_value.items():
-            if setting != base:
-                print(f"\n{sweep} {value}")
-                print_results(settings[setting], args.shapes, with_paper=False)
-        results = {value: settings[setting] for value, setting in by_value.items()}
-        print(f"figure: {draw_sweep(sweep, results, args.shapes, args.out / f'toy_{sweep}.png')}")
-    save_results(settings, args.out / "toy_experiment.csv")
-    print(f"numbers: {args.out / 'toy_experiment.csv'}; {time.perf_counter() - start:.0f} s")
+        results = {value: tables[setting] for value, setting in by_value.items()}
+        print_sweep(sweep, results, tables[base], args.shapes, args.out)
+    print(f"numbers: {save_numbers(tables, args.out / 'toy_experiment.csv')}; "
+          f"{time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import itertools
 
+from iid_trees import shape_of
 from nanogpt.exact import trees
 from nanogpt.exact.enumeration import (
     EnumeratingDice,
@@ -13,7 +14,6 @@ from nanogpt.exact.enumeration import (
 )
 from nanogpt.exact.toy_models import ToyCache, ToyDraft, ToyModel, ToyTarget
 from nanogpt.exact.trees import KINDS, Tables, tables
-from tree_rule import shape_of
 
 __all__ = [
     "KINDS", "EnumeratingDice", "Tables", "ToyCache", "ToyDraft", "ToyModel", "ToyTarget",

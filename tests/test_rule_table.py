@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from experiments.all_rules import RULES, rules_for
-from experiments.rule_table import PLAIN, decoders, perplexity, print_rules
-from experiments.same_trees import gain, print_same_trees, recorded_trees, tau_by_tree
+from experiments.rule_table import (
+    PLAIN,
+    gain,
+    methods,
+    perplexity,
+    print_rules,
+    print_same_trees,
+    recorded_trees,
+    tau_by_tree,
+)
 from nanogpt.decoding import Generation, Step, collect
 from nanogpt.sampling import Sampler
 from test_chain_specdec import random_gpt
@@ -29,12 +37,24 @@ class FixedTarget:
 def test_perplexity_is_that_of_the_emitted_tokens_alone():
     """After the prompt (0, 2): token 2 has 1/2, then 0 has 1/4, then 0 has 1/2: 16 ^ (1/3)."""
     texts = [Generation([2, 0, 0], [], 1.0)]
-    assert perplexity(FixedTarget(), [[0, 2]], texts, Sampler(1)) == pytest.approx(16 ** (1 / 3))
+    value, error = perplexity(FixedTarget(), [[0, 2]], texts, Sampler(1))
+    assert value == pytest.approx(16 ** (1 / 3)) and np.isnan(error)  # of one text: not known
     # At temperature 1/2 the laws are (4, 1, 1) / 6 and (1, 1, 4) / 6: 2/3, 1/6, 2/3.
-    cold = perplexity(FixedTarget(), [[0, 2]], texts, Sampler(0.5))
+    cold, _ = perplexity(FixedTarget(), [[0, 2]], texts, Sampler(0.5))
     assert cold == pytest.approx((3 / 2 * 6 * 3 / 2) ** (1 / 3))
     long = [Generation([2, 0, 0, 0, 0, 0, 0], [], 1.0)]  # only what the window holds is scored
-    assert perplexity(FixedTarget(), [[0, 2]], long, Sampler(1)) == pytest.approx(32 ** (1 / 4))
+    value, _ = perplexity(FixedTarget(), [[0, 2]], long, Sampler(1))
+    assert value == pytest.approx(32 ** (1 / 4))
+
+
+def test_the_perplexity_comes_with_the_standard_error_of_a_mean_over_texts():
+    """In units of ln 2: (1, 2, 1) and (2, 2, 2), so 10 over 6 tokens, and texts off by -1 and 1."""
+    texts = [Generation([2, 0, 0], [], 1.0), Generation([1, 1, 1], [], 1.0)]
+    value, error = perplexity(FixedTarget(), [[0, 2]] * 2, texts, Sampler(1))
+    assert value == pytest.approx(2 ** (5 / 3))
+    # of the total: sqrt(2 (1 + 1)) = 2; of a token's mean: 2 / 6 = 1/3
+    assert error == pytest.approx(2 ** (5 / 3) * np.log(2) / 3)
+    assert perplexity(FixedTarget(), [[0, 2]] * 3, texts[:1] * 3, Sampler(1))[1] < 1e-6
 
 
 def generation(tokens_a_step, steps=4):
@@ -60,7 +80,7 @@ def test_gain_is_a_paired_comparison():
 @pytest.fixture(scope="module")
 def results():
     target, small = random_gpt(3), TreeGPT(random_gpt(103))
-    starts = decoders(target, small, Sampler(1), Sampler(1, top_k=5), "multi-chain", 2, 3)
+    starts = methods(target, small, Sampler(1), Sampler(1, top_k=5), "multi-chain", 2, 3)
     return {name: [collect(start([1, 2, 3], seed), 40) for seed in range(2)]
             for name, start in starts.items()}
 
@@ -88,7 +108,7 @@ def test_tau_on_the_same_trees_counts_the_accepted_and_the_next_token(results, c
     for value, d in zip(tau, trees, strict=True):
         ends, _ = RULES["TRV"].judge(d.shape, d.tokens, d.draft_probs, d.target_probs)
         assert value == pytest.approx(1 + float(ends[0] @ d.shape.depths))
-    means = print_same_trees(rules_for("multi-chain", 2), results, 30)
+    means = print_same_trees(results, 30)
     assert means["TRV"] == pytest.approx(tau.mean())
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("LV + GR"))
     percent = 100 * (means["LV + GR"] / means["TV + GR"] - 1)
@@ -104,7 +124,8 @@ def test_the_script_prints_all_tables(monkeypatch, capsys, tmp_path):
                  "--max-new-tokens", "6", "--prompts", "1", "--precision", "float32",
                  "--out", str(tmp_path)])
     text = capsys.readouterr().out
+    assert script.STREAMED in RULES and "ROMEO:" in text
     for part in ("7 nodes", "temperature 0.6, top-p 0.9", "rule, us", "perplexity", "expected tau",
-                 "LV over TV", "c(N) ms", "predicted", "The bottleneck is"):
+                 "LV over TV", "c(N) ms", "predicted", "The largest part is"):
         assert part in text, part
     assert "GBV" not in text and (tmp_path / "rules.png").exists()

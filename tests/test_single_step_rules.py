@@ -21,12 +21,14 @@ def problems(kind, V, n=6, scale=1.0, seed=0):
 def enumerated(rule, draft_probs, k, replacement=True):
     """The expectation of `accept` over all tuples (n, V), and what every tuple sends in all."""
     out, most = np.zeros_like(draft_probs), 0.0
-    for row in range(len(draft_probs)):
-        for X, probability in all_tuples(draft_probs[row], k, replacement):
-            accepted = rule.accept(np.tile(X, (len(draft_probs), 1)))[row]
-            assert accepted.min() >= 0
-            most = max(most, accepted.sum())
-            np.add.at(out[row], list(X), probability * accepted)
+    possible = [dict(all_tuples(row, k, replacement)) for row in draft_probs]
+    for X in set().union(*possible):
+        probability = np.array([row.get(X, 0.0) for row in possible])  # (n,)
+        accepted = rule.accept(np.tile(X, (len(draft_probs), 1)))[probability > 0]
+        assert accepted.min() >= 0
+        most = max(most, accepted.sum(-1).max())
+        for i, token in enumerate(X):
+            out[probability > 0, token] += (probability[probability > 0] * accepted[:, i])
     return out, most
 
 

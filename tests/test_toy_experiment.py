@@ -4,13 +4,14 @@ import csv
 
 import numpy as np
 import pytest
-import rule_cost
 
 import toy_experiment
 from exact import Tables, all_trees
+from experiments import rule_cost
+from experiments.all_rules import RULES, rules_for
 from iid_trees import SHAPES, shape_parents
 from nanogpt import cli
-from toy_experiment import RULES, ManyDice, Setting, ToyPair, main, rules_for, run_setting
+from toy_experiment import ManyDice, Setting, ToyPair, main, run_setting
 
 
 def test_models_follow_their_parameters():
@@ -38,7 +39,7 @@ def test_means_over_drawn_trees_agree_with_the_mean_over_all_trees(shape_name):
     leaves = np.zeros((9, 3))  # as the experiment has it: no expectation reads them
     models = Tables([*pair.draft, leaves], [*pair.target, leaves])
     shape, arrays, _, probability = all_trees(parents, models)
-    drawn = pair.draw_trees(parents, 20_000, ManyDice(0))
+    drawn = pair.draw_trees(shape, 20_000, ManyDice(0))
     for name in rules_for(shape_name, 2):
         expected = probability @ RULES[name].expected_length(shape, *arrays)
         lengths = RULES[name].expected_length(shape, *drawn)

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from iid_trees import shape_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -16,7 +17,6 @@ from nanogpt.pictures.plots import (
     tint,
     tree_rows,
 )
-from tree_rule import shape_of
 
 WIDEST = 26  # points of line width for the flow 1
 
@@ -121,7 +121,7 @@ def draw_scores(parents, texts, numbers, shade, ax=None):
 
 
 def draw_bias(bias, ax=None):
-    """Total variation to the target on a logarithmic axis: blue is rounding, red is a wrong law.
+    """Total variation to the target on a logarithmic axis: blue is rounding, red a wrong rule.
 
     bias: {name: total variation}.
     """
@@ -135,6 +135,6 @@ def draw_bias(bias, ax=None):
     ax.set_xscale("log")
     ax.set_xlim(1e-17, 30)
     ax.invert_yaxis()
-    plain_frame(ax, None, "total variation between the output's law and the target's")
+    plain_frame(ax, None, "total variation between the output's distribution and the target's")
     ax.grid(visible=False)
     return ax

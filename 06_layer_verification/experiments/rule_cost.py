@@ -39,8 +39,8 @@ def random_trees(V, top_k, branching, depth, count):
     for _ in range(count):
         logits = 2.5 * torch.randn(len(parents), V, generator=generator)
         drafted = logits + 0.7 * torch.randn(len(parents), V, generator=generator)
-        laws = iter(Sampler(1, top_k=top_k)(drafted))
-        tree = sample_tree(0, parents, lambda tokens, _, laws=laws: [next(laws) for _ in tokens],
+        rows = iter(Sampler(1, top_k=top_k)(drafted))
+        tree = sample_tree(0, parents, lambda tokens, _, rows=rows: [next(rows) for _ in tokens],
                            dice)
         trees.append((tree, Sampler(1)(logits)))
     return trees

@@ -20,24 +20,23 @@ from nanogpt.pictures.story import Story
 from nanogpt.sampling import Sampler
 from nanogpt.train import get_gpt
 from single_step_rules import KSEQ
-from tree_attention import TreeGPT, speculate
+from tree_attention import TreeGPT, speculate  # chapter 02
 
 
 def record(args, dataset, device, prompt):
     """-> the trace of an instructive step: K-SEQ under the layer lift on a complete tree."""
     target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
     small = TreeGPT(for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision))
-    dice, rule, law = VisibleDice(args.seed), LayerVerification(KSEQ), Sampler(1.0, top_k=20)
-    drafter = SampledTreeDrafter(small, SHAPES["complete"], 2, 3, law, dice)
+    dice, rule = VisibleDice(args.seed), LayerVerification(KSEQ)
+    drafter = SampledTreeDrafter(small, SHAPES["complete"], 2, 3, Sampler(1.0, top_k=20), dice)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")
     step = instructive(watch(lambda target: speculate(
         target, drafter, prompt, Sampler(1.0), dice, rule), target, prompt, dice, args.steps,
         note=lambda: (scored[-1][0][0].tolist(), judged[-1][0][0].tolist())),
         dataset.tokenizer.decode)
-    story = Story(step, dataset.tokenizer.decode, target_name="q, target",
-                  guess_name="p, drafter")
+    story = Story(step, dataset.tokenizer.decode)
     rolls = story.draft(sampled=True)
-    story.verify("Now every node's two laws are known, and the rule can begin.")
+    story.verify("Now p and q are known at every node, and the rule can begin.")
     tell_layers(story, rolls, *step.extra)
     story.commit()
     return story.trace("06", "Layer verification", f"{args.size} target in "
