@@ -124,9 +124,14 @@ class BlockLevels(BlockDraft):
             self.table = network.transition.detach().cpu()
 
     def level(self, tokens, parents):
-        """n nodes of one level, their tokens -> (n, V) logits of what follows each."""
+        """n nodes of one level, their tokens -> (n, V) logits of what follows each.
+
+        Raises ValueError below the last slot.
+        """
         if parents == [-1]:  # the root: a new round
             self.h, self.depth = self.logits(tokens[0], self.room), 0
+        if self.depth == len(self.h):
+            raise ValueError(f"the tree is deeper than the {self.depth} slots of the pass")
         logits = self.h[self.depth].expand(len(tokens), -1)  # (n, V): the same for every node, ...
         if self.network.transition is not None:
             logits = logits + self.table[self.depth, tokens]  # ... but for the token before
@@ -153,5 +158,6 @@ def decode_sampled(target, network, branching, prompt, sampler, dice):
     is chapter 01's min(1, p/q). Yields Steps.
     """
     # The same sampler makes both distributions: the closer q is to p, the more is accepted.
-    drafter = TreeDrafter(BlockLevels(network), branching, sampler, dice)
+    shape = branching[:network.config.length]  # a pass has no more slots
+    drafter = TreeDrafter(BlockLevels(network), shape, sampler, dice)
     return speculate(target, drafter, prompt, sampler, dice, multi_round)

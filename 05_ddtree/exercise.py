@@ -88,5 +88,8 @@ def below(self, level, token):
 
 
 def level(self, tokens, parents):
-    """n nodes of one level, their tokens -> (n, V) logits of what follows each."""
+    """n nodes of one level, their tokens -> (n, V) logits of what follows each.
+
+    Raises ValueError below the last slot.
+    """
     raise NotImplementedError("not yet: level")

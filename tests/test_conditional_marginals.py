@@ -300,3 +300,8 @@ def test_bad_input():
         ConditionalTreeDrafter(random_drafter(target, 0), 4)
     with pytest.raises(ValueError, match="budget is 0"):
         ConditionalTreeDrafter(random_drafter(target, 0, transition=True), 0)
+    levels = observed(BlockLevels(random_drafter(target, 0, 2, transition=True)), [1, 5], [2])
+    for tokens in ([3], [4]):
+        levels.level(tokens, [-1] if tokens == [3] else [0])
+    with pytest.raises(ValueError, match="deeper than the 2 slots"):
+        levels.level([5], [1])

@@ -11,7 +11,7 @@ from test_ddtree import random_drafter
 
 
 def test_shapes_and_sweep(monkeypatch, capsys):
-    """Every shape is decoded; the sweep has a row a temperature, and the picture a line a method."""
+    """Every shape is decoded; a row for each temperature, a line for each method."""
     monkeypatch.setattr(sampled_shapes, "TEMPERATURES", [0.0, 1.0])
     target = random_gpt(1)
     block = random_drafter(target, 1, transition=True)
