@@ -33,10 +33,11 @@ from ddtree import BlockChainDrafter, DDTreeDrafter
 from nanogpt.model import KVCache
 
 try:  # the extra [real]; nanogpt.transformers_model.need_transformers says so if it is missing
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors.torch import load_file
     from transformers.models.qwen3 import modeling_qwen3 as qwen3
 except ImportError:
-    load_file = qwen3 = None
+    StrictDataclassError = load_file = qwen3 = None
 
 ROOT_PREDICTS = {"DFlashDraftModel": False, "Qwen3DSparkModel": True}  # by architecture
 FULL = "full_attention"
@@ -78,10 +79,14 @@ def read_config(published):
     if on:
         raise ValueError(f"the drafter's config sets {on} to {switches[on]}, which is not known "
                          "here")
-    return DFlashConfig(
-        length=block if ROOT_PREDICTS[architecture] else block - 1,
-        feature_layers=tuple(i + 1 for i in layers), mask_token=mask_token,
-        root_predicts=ROOT_PREDICTS[architecture], sizes=qwen3.Qwen3Config.from_dict(published))
+    try:
+        sizes = qwen3.Qwen3Config.from_dict(published)
+    except StrictDataclassError as error:
+        raise ValueError("the drafter's config contradicts itself: "
+                         f"{str(error).splitlines()[-1].strip()}") from None
+    root_predicts = ROOT_PREDICTS[architecture]
+    return DFlashConfig(block if root_predicts else block - 1, tuple(i + 1 for i in layers),
+                        mask_token, root_predicts, sizes)
 
 
 # ---------------------------------------------------------------- the network

