@@ -53,8 +53,10 @@ extensions = ["myst_nb", "sphinx_copybutton", "sphinxext.opengraph"]
 nb_execution_mode = "off"  # the notebooks are stored with their outputs
 nb_render_markdown_format = "myst"  # outputs may hold formulas and folded parts
 nb_merge_streams = True
+nb_code_prompt_show = "Show the {type}"
+nb_code_prompt_hide = "Hide the {type}"
 myst_enable_extensions = ["dollarmath", "html_image"]
-myst_heading_anchors = 4
+myst_heading_anchors = 4  # the code host's anchors work beside Sphinx's own
 myst_links_external_new_tab = False
 highlight_language = "text"
 suppress_warnings = ["myst.header", "mystnb.lexer", "config.cache"]
@@ -248,16 +250,6 @@ class ColourCommands(SphinxTransform):
                 block["language"] = "bash"
 
 
-def add_anchors(app, doctree):
-    """Every heading answers to the anchor that the code host gives it, too."""
-    slugs = app.env.metadata[app.env.docname].get("myst_slugs", {})
-    for slug, (_, known, _) in slugs.items():
-        for section in doctree.findall(nodes.section):
-            if known in section["ids"] and slug not in doctree.ids:
-                section["ids"].append(slug)
-                doctree.ids[slug] = section
-
-
 # ------------------------------------------------------------------ what is written
 
 
@@ -315,7 +307,6 @@ def setup(app):
     """Hang all of the above into Sphinx."""
     app.connect("builder-inited", know_the_pages)
     app.connect("source-read", add_contents)
-    app.connect("doctree-read", add_anchors)
     app.connect("doctree-read", choose_preview)
     app.connect("html-page-context", name_the_page)
     app.connect("build-finished", copy_pictures)
