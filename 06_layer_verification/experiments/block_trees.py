@@ -66,7 +66,8 @@ def main(argv=None):
     print_setting(args, target, f"; chains from the root, drawn independently, LV + K-SEQ; "
                   f"temperature {sampler.temperature:g}, top-k {sampler.top_k}")
     print_results(results, PLAIN, greedy=False)
-    best = max((n for n in results if n != PLAIN), key=lambda n: speedup(results[n], results[PLAIN]))
+    rivals = [name for name in results if name != PLAIN]
+    best = max(rivals, key=lambda name: speedup(results[name], results[PLAIN]))
     print("\n" + why_not_faster(best, results, PLAIN))
 
 
