@@ -56,10 +56,12 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     target, drafters = load_models(args, dataset, device)
 
+    # One text, as it is decoded.
     drafter = drafters[DRAFTERS[args.draft]]
     steps = speculate_chain(target, drafter, prompt, args.k, sampler, Dice(args.seed))
     print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer, args.stop)
 
+    # The table: plain decoding, and both drafters with every K, on texts that were held out.
     prompts = held_out_prompts(dataset, args.prompts)
     print_setting(args, target, f", temperature {sampler.temperature:g}")
     decoders = make_decoders(target, drafters, SWEEP, sampler)
@@ -68,6 +70,7 @@ def main(argv=None):
     print_results(results, PLAIN, greedy=sampler.temperature == 0)
     if sampler.temperature == 0:
         print_differences(results, PLAIN, prompts, target)
+    # What the measured costs of drafting and verifying predict, beside what was measured.
     lines = sweep_lines(results, target, drafters, SWEEP, sampler, prompts[0])
     print_sweep(lines, results)
     save_figures(lines, results, args.out)

@@ -52,29 +52,32 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     target, models = load_models(args, dataset, device)
 
+    # One text, drafted with 2 + 4 + 4 + 4 nodes a round and judged by the walk.
     drafter = TreeDrafter(models["small GPT"], (2, 2, 1, 1))
     steps = speculate(target, drafter, prompt, Sampler(0), Dice(args.seed))
     print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
+    # What the chapter says on paper: the article's tree, and what its accept rule gets wrong.
     print_worked_example(args.out)
     print_bias_of_the_rules(args.out)
     save_real_step(target, models["small GPT"], prompt, dataset.tokenizer, args.out)
 
+    # Chains and trees of equally many nodes, which cost the target the same: c(N) milliseconds.
     prompts = held_out_prompts(dataset, args.prompts)
     print_setting(args, target)
     curve = cost_curve(target, rows=(1, 2, 5, 9, 15, 31))
     print("one forward of N rows, ms: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()))
     for temperature in args.temperatures:
         all_results = {}
-        for drafter, rule in budgets.contests(models, temperature):
-            budgets.print_heading(temperature, drafter, rule)
-            decoders = budgets.make_decoders(target, models[drafter], Sampler(temperature), rule)
+        for name, rule in budgets.contests(models, temperature):
+            budgets.print_heading(temperature, name, rule)
+            decoders = budgets.make_decoders(target, models[name], Sampler(temperature), rule)
             results = compare(decoders, prompts, args.max_new_tokens)
             print_results(results, budgets.PLAIN, greedy=rule is walk)
             if temperature == 0:
                 budgets.print_greedy_texts(results, prompts, target)
             budgets.print_chain_against_trees(results, curve)
-            all_results[drafter, rule] = results
+            all_results[name, rule] = results
         budgets.save_figure(all_results, curve, args.out / f"budget_T{temperature:g}.png")
     budgets.print_conclusion(curve)
     print(f"\nfigures: {args.out}")

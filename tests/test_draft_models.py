@@ -148,5 +148,7 @@ def test_after_any_commit_a_drafter_proposes_what_a_fresh_one_does(model, shape)
         used.observe(tokens, None, path)
         text = text + tokens
     used.reset()
-    used.observe(text[-5:], None, list(range(5)))  # the window slides
+    same(used, [], 6)  # nothing is left of the text, nor of what was drafted behind it
+    used.reset()
+    used.observe(text[-5:], None, list(range(5)))  # as where the window slides
     same(used, text[-5:], 6, room=2)

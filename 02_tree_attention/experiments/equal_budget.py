@@ -62,11 +62,11 @@ def make_decoders(target, draft_model, sampler, accept=walk, shapes=None):
     return {PLAIN: plain} | {shape_name(shape): partial(tree, shape) for shape in shapes}
 
 
-def contests(drafters, temperature):
-    """Every pair of a drafter's name and a rule that is worth a table at this temperature."""
+def contests(draft_models, temperature):
+    """Every (draft model's name, rule) that is worth a table at this temperature."""
     # At temperature 0 only one child can be drawn: the sampled tree is a chain.
     rules = [walk] if temperature == 0 else [walk, multi_round]
-    return [(drafter, rule) for rule in rules for drafter in drafters]
+    return [(name, rule) for rule in rules for name in draft_models]
 
 
 def chain_and_best_tree(results, curve):
