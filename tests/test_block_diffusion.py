@@ -13,21 +13,28 @@ from test_ddtree import random_drafter
 from train_drafter import block_mask, drafter_loss
 
 
-def test_cached_context_equals_a_fresh_pass():
-    """Features arrive in pieces, some read by earlier passes; the marginals do not care."""
+@pytest.mark.parametrize("pieces", [
+    [(3, True), (1, True), (4, True)], [(3, False), (4, False), (1, True)],
+    [(1, True), (2, False), (1, False), (4, True)]], ids=str)
+def test_cached_context_equals_a_fresh_pass(pieces):
+    """Features arrive in pieces, with a pass behind some of them; the marginals do not care."""
     target = random_gpt(2, block_size=64)
-    network = random_drafter(target, 5)
-    text = [1, 5, 2, 7, 7, 3, 9, 4]
+    network, text, start = random_drafter(target, 5), [1, 5, 2, 7, 7, 3, 9, 4, 6], 0
     _, hidden = target(torch.tensor([text]))
-    whole, pieces = BlockDraft(network), BlockDraft(network)
-    whole.observe(text, hidden, list(range(8)))
-    for rows in ([0, 1, 2], [3], [4, 5, 6, 7]):
-        pieces.observe([text[i] for i in rows], hidden, rows)
-        pieces.marginals(text[rows[-1] + 1] if rows[-1] < 7 else 6, 30)
-    torch.testing.assert_close(whole.marginals(6, 30), pieces.marginals(6, 30), rtol=0, atol=1e-9)
-    whole.observe([6], hidden, [0])
-    assert whole.marginals(6, 2).shape == (2, 11)
-    assert whole.marginals(6, 0).shape == (0, 11)
+    whole, draft = BlockDraft(network), BlockDraft(network)
+    whole.observe(text[:8], hidden, list(range(8)))
+    for size, drafts in pieces:
+        draft.observe(text[start:start + size], hidden, list(range(start, start + size)))
+        start += size
+        if drafts:
+            marginals = draft.marginals(text[start], 30)
+    torch.testing.assert_close(marginals, whole.marginals(6, 30), rtol=0, atol=1e-9)
+
+
+def test_a_block_ends_with_the_window():
+    draft = BlockDraft(random_drafter(random_gpt(2, block_size=64), 5))
+    assert [draft.marginals(6, room).shape for room in (9, 4, 2, 0)] == [
+        (4, 11), (4, 11), (2, 11), (0, 11)]
 
 
 def test_training_sees_what_decoding_sees():
