@@ -33,11 +33,11 @@ from ddtree import BlockChainDrafter, DDTreeDrafter
 from nanogpt.model import KVCache
 
 try:  # the extra [real]; nanogpt.transformers_model.need_transformers says so if it is missing
+    import transformers
     from huggingface_hub.errors import StrictDataclassError
     from safetensors.torch import load_file
-    from transformers.models.qwen3 import modeling_qwen3 as qwen3
 except ImportError:
-    StrictDataclassError = load_file = qwen3 = None
+    transformers = StrictDataclassError = load_file = None
 
 ROOT_PREDICTS = {"DFlashDraftModel": False, "Qwen3DSparkModel": True}  # by architecture
 FULL = "full_attention"
@@ -80,7 +80,7 @@ def read_config(published):
         raise ValueError(f"the drafter's config sets {on} to {switches[on]}, which is not known "
                          "here")
     try:
-        sizes = qwen3.Qwen3Config.from_dict(published)
+        sizes = transformers.Qwen3Config.from_dict(published)
     except StrictDataclassError as error:
         raise ValueError("the drafter's config contradicts itself: "
                          f"{str(error).splitlines()[-1].strip()}") from None
@@ -90,6 +90,11 @@ def read_config(published):
 
 
 # ---------------------------------------------------------------- the network
+
+
+def qwen3():
+    """transformers' own parts of Qwen3: the same norm, gate and rotary angles to the last bit."""
+    return transformers.models.qwen3.modeling_qwen3  # imported at the first use: it takes seconds
 
 
 class DFlashAttention(nn.Module):
@@ -103,8 +108,8 @@ class DFlashAttention(nn.Module):
         self.k_proj = nn.Linear(C, sizes.num_key_value_heads * hd, bias=False)
         self.v_proj = nn.Linear(C, sizes.num_key_value_heads * hd, bias=False)
         self.o_proj = nn.Linear(sizes.num_attention_heads * hd, C, bias=False)
-        self.q_norm = qwen3.Qwen3RMSNorm(hd, sizes.rms_norm_eps)
-        self.k_norm = qwen3.Qwen3RMSNorm(hd, sizes.rms_norm_eps)
+        self.q_norm = qwen3().Qwen3RMSNorm(hd, sizes.rms_norm_eps)
+        self.k_norm = qwen3().Qwen3RMSNorm(hd, sizes.rms_norm_eps)
 
     def heads(self, x):
         """x (1, N, H * hd) -> (1, N, H, hd)."""
@@ -125,7 +130,8 @@ class DFlashAttention(nn.Module):
 
 def turn(x, cos, sin):
     """RoPE. x (1, N, H, hd), cos and sin (1, N, hd) -> as x."""
-    return x * cos[:, :, None] + qwen3.rotate_half(x) * sin[:, :, None]
+    a, b = x.chunk(2, -1)  # pairs (x[i], x[i + hd/2]), as in nanogpt.model.rotate
+    return x * cos[:, :, None] + torch.cat([-b, a], -1) * sin[:, :, None]
 
 
 class DFlashLayer(nn.Module):
@@ -134,9 +140,9 @@ class DFlashLayer(nn.Module):
     def __init__(self, sizes):
         super().__init__()
         self.self_attn = DFlashAttention(sizes)
-        self.mlp = qwen3.Qwen3MLP(sizes)
-        self.input_layernorm = qwen3.Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
-        self.post_attention_layernorm = qwen3.Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
+        self.mlp = qwen3().Qwen3MLP(sizes)
+        self.input_layernorm = qwen3().Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
+        self.post_attention_layernorm = qwen3().Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
 
     def forward(self, x, context, cos, sin, cache, layer):
         x = x + self.self_attn(self.input_layernorm(x), context, cos, sin, cache, layer)
@@ -155,10 +161,10 @@ class DFlash(nn.Module):
         self.config, self.borrowed = config, [target]  # in a list, so that it is no submodule
         C = sizes.hidden_size
         self.fc = nn.Linear(len(config.feature_layers) * C, C, bias=False)
-        self.hidden_norm = qwen3.Qwen3RMSNorm(C, sizes.rms_norm_eps)
+        self.hidden_norm = qwen3().Qwen3RMSNorm(C, sizes.rms_norm_eps)
         self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.num_hidden_layers))
-        self.norm = qwen3.Qwen3RMSNorm(C, sizes.rms_norm_eps)
-        self.rotary_emb = qwen3.Qwen3RotaryEmbedding(sizes)
+        self.norm = qwen3().Qwen3RMSNorm(C, sizes.rms_norm_eps)
+        self.rotary_emb = qwen3().Qwen3RotaryEmbedding(sizes)
         if config.root_predicts:
             self.embed_tokens = nn.Embedding(sizes.vocab_size, C)
             self.lm_head = nn.Linear(C, sizes.vocab_size, bias=False)
