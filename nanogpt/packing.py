@@ -35,7 +35,7 @@ class PackedLinear(nn.Module):
         weight = linear.weight.detach().to(dtype)
         # Opaque to torch: neither a parameter nor in state_dict, and deepcopy cannot read it.
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
-        self.plain = weight if dtype == torch.float32 else None
+        self.plain = weight if dtype == torch.float32 else None  # for a single row, see forward
 
     def __deepcopy__(self, memo):
         """A layer of its own on the same weights, which nobody writes to."""
@@ -100,7 +100,7 @@ def pack(model, dtype):
 
     The residual stream, attention, norms and output matrix stay in float32.
     """
-    for parent in list(model.modules()):
+    for parent in list(model.modules()):  # a list, for the layers change under way
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear) and name != "lm_head":  # close logits decide tokens
                 # Inside an MLP bfloat16 may stay: the next layer would round it anyway.

@@ -93,6 +93,38 @@ def ctrl_c_waits():
         signal.raise_signal(signal.SIGINT)
 
 
+def resume(model, optimizer, recipe, path, config):
+    """Load what an earlier run left behind -> the number of updates that the weights have had.
+
+    Raises ValueError if the file is damaged, or does not fit.
+    """
+    saved = load_checkpoint(path, config, next(model.parameters()).device)
+    if saved is None:
+        return 0
+    try:
+        model.load_state_dict(saved["model"])
+    except RuntimeError:  # right settings, wrong shapes: written by other code
+        raise ValueError(f"checkpoint {path} does not fit this model; delete it") from None
+    if saved["step"] < recipe.steps:  # a finished training holds no optimizer
+        optimizer.load_state_dict(saved["optimizer"])
+    return saved["step"]
+
+
+def progress_bar(name, first, steps, shown):
+    """tqdm over the steps first, first + 1, .. that are left; counts from the first run on."""
+    return tqdm(range(first, steps), desc=f"train {name}", initial=first, total=steps,
+                disable=not shown, mininterval=0.5, dynamic_ncols=True)
+
+
+def show_loss(bar, step, loss, smooth):
+    """Write a smoothed loss behind the bar -> the smoothed loss; smooth: the one before, or None."""
+    if step % 10 == 0:  # .item() waits for the device, so not at every step
+        # A mean that forgets: one batch's loss jumps too much to be read.
+        smooth = loss.item() if smooth is None else 0.8 * smooth + 0.2 * loss.item()
+        bar.set_postfix(loss=f"{smooth:.3f}")
+    return smooth
+
+
 def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=30.0):
     """Train `model` in place, or load it, if `path` already holds the finished weights.
 
@@ -102,31 +134,22 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     The state is saved every `save_every` seconds and on Ctrl-C.
     -> seconds spent on training in this call (0.0 if the weights were loaded).
     """
+    # Draft heads train the same way, so: a batch_loss instead of data, and no model.device.
     device = next(model.parameters()).device
-    optimizer, first = Optimizer(model, recipe), 0
-    saved = load_checkpoint(path, config, device)
-    if saved is not None:
-        try:
-            model.load_state_dict(saved["model"])
-        except RuntimeError:  # right settings, wrong shapes: written by other code
-            raise ValueError(f"checkpoint {path} does not fit this model; delete it") from None
-        first = saved["step"]  # how many updates the weights have had
-        if first == recipe.steps:
-            return 0.0  # finished: such a file holds no optimizer
-        optimizer.load_state_dict(saved["optimizer"])
+    optimizer = Optimizer(model, recipe)
+    first = done = resume(model, optimizer, recipe, path, config)
+    if done == recipe.steps:
+        return 0.0
     chief = not dist.is_initialized() or dist.get_rank() == 0  # one process writes and prints
 
-    def save(step, **more):
+    def save(**more):
         if chief:
-            save_checkpoint(path, config, {"model": model.state_dict(), "step": step, **more})
+            save_checkpoint(path, config, {"model": model.state_dict(), "step": done, **more})
 
     model.train()
     start = last_save = time.perf_counter()
-    # initial, total: the bar of a resumed training goes on where it stopped.
-    bar = tqdm(range(first, recipe.steps), desc=f"train {name}", initial=first,
-               total=recipe.steps, disable=not chief, mininterval=0.5, dynamic_ncols=True)
-    done, smooth = first, None
-    try:
+    bar, smooth = progress_bar(name, first, recipe.steps, shown=chief), None
+    try:  # a step is a batch, its gradient, an update
         for step in bar:
             with autocast(device):
                 loss = batch_loss(step)
@@ -135,25 +158,22 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
                 # Together: an update that is not counted would be made once more on resuming.
                 optimizer.step(schedule(step, recipe))
                 done = step + 1
-            if step % 10 == 0:  # .item() waits for the device, so not at every step
-                # A mean that forgets: one batch's loss jumps too much to be read.
-                smooth = loss.item() if smooth is None else 0.8 * smooth + 0.2 * loss.item()
-                bar.set_postfix(loss=f"{smooth:.3f}")
-            if time.perf_counter() - last_save > save_every:
-                save(done, optimizer=optimizer.state_dict())
+            smooth = show_loss(bar, step, loss, smooth)
+            if time.perf_counter() - last_save > save_every:  # a crash costs no more than this
+                save(optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
     except KeyboardInterrupt:  # the batch in work is dropped; the next run draws it again
-        save(done, optimizer=optimizer.state_dict())
+        save(optimizer=optimizer.state_dict())
         bar.close()
         print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
         raise SystemExit(130) from None
     model.eval()
     seconds = time.perf_counter() - start
     value = evaluate() if evaluate is not None else None
-    save(recipe.steps, val_loss=value)  # finished: nobody needs the optimizer's averages
+    save(val_loss=value)  # finished: nobody needs the optimizer's averages
     if chief:
-        print(f"trained {name} in {seconds:.0f} s"
-              + (f", validation loss {value:.3f}" if value is not None else ""))
+        judged = f", validation loss {value:.3f}" if value is not None else ""
+        print(f"trained {name} in {seconds:.0f} s{judged}")
     return seconds
 
 

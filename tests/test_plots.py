@@ -1,5 +1,8 @@
 """Pictures: they draw what they were given, into the Axes they were given."""
 
+import re
+from pathlib import Path
+
 import matplotlib
 import pytest
 import torch
@@ -101,6 +104,26 @@ def test_measurements():
     ax = plots.draw_bars({"one": {"rule": 0.5, "walk": 1e-17}, "two": {"rule": 0.7, "walk": 0}},
                          "distance")
     assert texts(ax) == ["0.50", "0.70", "0", "0"]
+
+
+def test_shares_by_position():
+    """Where nothing was tested there is no point."""
+    ax = plots.draw_positions({"bigram": [0.5, 0.25, float("nan")], "small": [0.75, 0.5, 1.0]})
+    assert [line.get_label() for line in ax.lines] == ["bigram", "small"]
+    assert ax.lines[1].get_xydata().tolist() == [[1, 0.75], [2, 0.5], [3, 1.0]]
+    assert [round(tick) for tick in ax.get_xticks()] == [1, 2, 3]
+
+
+def test_somebody_draws_every_picture():
+    """A chapter, a notebook, or another picture."""
+    root = Path(plots.__file__).resolve().parents[2]
+    users = [path for pattern in ("0?_*/**/*.py", "0?_*/*.ipynb", "nanogpt/**/*.py")
+             for path in root.glob(pattern)]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in users)
+    drawn = [name for name in vars(plots) if name.startswith("draw_")]
+    assert drawn
+    for name in drawn:  # once where it is defined, and once more
+        assert len(re.findall(rf"\b{name}\b", text)) > 1, name
 
 
 def test_save(tmp_path):

@@ -108,6 +108,30 @@ def edge_labels(tree, target_probs):
             for parent, token in edges]
 
 
+def draw_edge(ax, start, end, label, on_path, bonus):
+    """A line from one place to another, with its label a little behind the middle."""
+    (x0, y0), (x1, y1) = start, end
+    ax.plot([x0, x1], [y0, y1], zorder=1, solid_capstyle="round",
+            color=BLUE if on_path else ORANGE if bonus else GREY,
+            linewidth=2.6 if on_path else 1.2, linestyle="--" if bonus else "-")
+    if label:
+        ax.text(x0 + 0.52 * (x1 - x0), y0 + 0.52 * (y1 - y0), label, fontsize=7,
+                color=INK if on_path else FAINT, ha="center", va="center", zorder=2,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
+
+
+def draw_node(ax, place, text, color, on_path, bonus, faint, strong):
+    """A token in its box. faint: its letters; strong: its box, even off the path."""
+    ax.text(*place, visible(text), fontsize=10, zorder=3,
+            ha="center", va="center", family="DejaVu Sans Mono", parse_math=False,
+            color=FAINT if faint else INK,
+            fontweight="bold" if on_path or bonus else "normal",
+            bbox={"boxstyle": "round,pad=0.3", "edgecolor": color,
+                  "facecolor": tint(color, 0.35 if on_path or bonus or strong else 0.2),
+                  "linewidth": 2.2 if on_path else 1.2,
+                  "linestyle": "--" if bonus else "-"})
+
+
 def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, next_token=None,
               ax=None):
     """A draft tree from left to right, the accepted path in blue, the rest in grey.
@@ -132,28 +156,15 @@ def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, ne
     if ax is None:
         step = min(1.25, 13 / (max(depths) + 1))
         ax = new_axes(1 + step * (max(depths) + 1), 0.9 + 0.34 * (max(heights) + 1))
-    labels = edge_labels(tree, target_probs)
+    labels = [*edge_labels(tree, target_probs), ""]  # the bonus token's edge has none
+    places = list(zip(depths, heights, strict=True))
     for row in range(1, len(children)):
-        on_path, bonus, parent = row in path, row == n, parents[row]
-        (x0, y0), (x1, y1) = (depths[parent], heights[parent]), (depths[row], heights[row])
-        ax.plot([x0, x1], [y0, y1], zorder=1, solid_capstyle="round",
-                color=BLUE if on_path else ORANGE if bonus else GREY,
-                linewidth=2.6 if on_path else 1.2, linestyle="--" if bonus else "-")
-        if not bonus and labels[row - 1]:
-            ax.text(x0 + 0.52 * (x1 - x0), y0 + 0.52 * (y1 - y0), labels[row - 1], fontsize=7,
-                    color=INK if on_path else FAINT, ha="center", va="center", zorder=2,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
+        draw_edge(ax, places[parents[row]], places[row], labels[row - 1], row in path, row == n)
     for row, text in enumerate(texts):
         on_path, bonus = row in path, row == n
         color = ORANGE if bonus else colors[row] if colors else BLUE if on_path else GREY
-        ax.text(depths[row], heights[row], visible(text), fontsize=10, zorder=3,
-                ha="center", va="center", family="DejaVu Sans Mono", parse_math=False,
-                color=INK if on_path or bonus or colors or not path else FAINT,
-                fontweight="bold" if on_path or bonus else "normal",
-                bbox={"boxstyle": "round,pad=0.3", "edgecolor": color,
-                      "facecolor": tint(color, 0.35 if on_path or bonus or colors else 0.2),
-                      "linewidth": 2.2 if on_path else 1.2,
-                      "linestyle": "--" if bonus else "-"})
+        draw_node(ax, places[row], text, color, on_path, bonus,
+                  faint=bool(path) and not (on_path or bonus or colors), strong=bool(colors))
     known = [name for name, table in (("target", target_probs), ("drafter", tree.draft_probs))
              if table is not None]
     if known:
