@@ -117,7 +117,7 @@ def progress_bar(name, first, steps, shown):
 
 
 def show_loss(bar, step, loss, smooth):
-    """Write a smoothed loss behind the bar -> the smoothed loss; smooth: the one before, or None."""
+    """Write a smoothed loss behind the bar -> the smoothed loss; smooth: that so far, or None."""
     if step % 10 == 0:  # .item() waits for the device, so not at every step
         # A mean that forgets: one batch's loss jumps too much to be read.
         smooth = loss.item() if smooth is None else 0.8 * smooth + 0.2 * loss.item()
