@@ -127,18 +127,23 @@ def verify(target, cache, root, drafted):
 
 
 def acceptance_probability(target_probs, draft_probs, token):
-    """min(1, target(x) / draft(x)) for one token. target_probs, draft_probs: (V,)."""
+    """The probability with which a draft token stays. target_probs, draft_probs: (V,).
+
+    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 stays with 5/6, token 1 with 1.
+    """
+    # min(1, p(x) / q(x)), Algorithm 1: what was drafted too often is thinned to p(x).
     target, draft = float(target_probs[token]), float(draft_probs[token])
     return target / draft if target < draft else 1.0  # nothing is divided by 0, and 0 / 0 is 1
 
 
 def residual(target_probs, draft_probs):
-    """norm(max(target - draft, 0)): where the drafter put too little. (V,), (V,) -> (V,)
+    """The distribution that the target draws from after a rejection. (V,), (V,) -> (V,)
 
     Worked example: target (.5, .3, .2), draft (.6, .1, .3). The drafter's surplus is .1 on
     token 0 and .1 on token 2; both are rejected that often, .2 in all. What is missing, .2 on
     token 1, is exactly what the residual hands out: (0, 1, 0).
     """
+    # norm(max(p - q, 0)), Algorithm 1: where the drafter put too little.
     missing = (target_probs - draft_probs).clamp(min=0)  # (V,)
     total = missing.sum()  # 1 - alpha: as much as the drafter's surplus, which is rejected
     # Equal distributions leave nothing over, and nothing is ever rejected: any answer will do.
@@ -146,7 +151,7 @@ def residual(target_probs, draft_probs):
 
 
 def accept(drafted, draft_probs, target_probs, dice):
-    """Leviathan et al., Algorithm 1, from the coins on.
+    """Test the drafts: how many stay, and which token comes next. Algorithm 1 from the coins on.
 
     drafted: K tokens; draft_probs: K rows (V,); target_probs (K + 1, V).
     -> n, how many drafts stay (a prefix), and the next token, which is always the target's.
@@ -228,9 +233,9 @@ def acceptance_rate(target_probs, draft_probs):
 def expected_tokens(alpha, k):
     """Tokens per round, bonus token included, if every draft stays with chance alpha.
 
-    1 + alpha + ... + alpha^k = (1 - alpha^(k+1)) / (1 - alpha). Leviathan et al., Equation 1.
+    Leviathan et al., Equation 1. Example: alpha .5, k 2: 1.75 tokens.
     """
-    # alpha^i: the first i drafts all stay, so there is a token i + 1.
+    # 1 + alpha + ... + alpha^k; alpha^i: the first i drafts all stay, so there is a token i + 1.
     return k + 1.0 if alpha == 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
 
 

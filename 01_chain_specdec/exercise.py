@@ -8,10 +8,12 @@ and ask for a hint with `python tests/grade.py 01 --hint NAME`. Replace each
 
 import torch
 
-# Draft k tokens after the root, one by one, each drawn from the drafter's own distribution, and
-# keep that distribution: the accept rule will divide by it. drafter.logits(token) reads a
-# token, sampler(logits) is a distribution, dice.draw(probs) a token. At the window's end k is
-# 0.
+# * Draft k tokens, one by one: the first after the root, each next one after the draft before
+# it, and each drawn from the drafter's own distribution. Return the list of tokens and the list
+# of distributions that they were drawn from. You may call drafter.logits(token) (reads one
+# token, returns the logits (V,) after it), sampler(logits) (a distribution (V,)) and
+# dice.draw(probs) (a token: dice.draw of (0, 1, 0) is 1). At the window's end k is 0, and both
+# lists are empty.
 # About 5 lines, 6 minutes.
 # Example: drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3: drafted,
 #   draft_probs, what the dice were asked -> [[2, 3], [[0, 0.75, 0.25, 0], [0.25, 0, 0, 0.75]],
@@ -27,24 +29,32 @@ def draft(drafter, root, k, sampler, dice):
     raise NotImplementedError("not yet: draft")
 
 
-# With which probability does a draft token stay?
+# * The drafter drew this token from draft_probs. With which probability may it stay, so that it
+# never comes out more often than target_probs wants, and as many drafts as possible stay? You
+# need Python alone: target_probs[token] is the target's probability of it. Return a number.
 # About 1 line, 3 minutes.
 # Example: target (.5, .3, .2), draft (.6, .1, .3), token 0 -> 0.833333
 
 
 def acceptance_probability(target_probs, draft_probs, token):
-    """min(1, target(x) / draft(x)) for one token. target_probs, draft_probs: (V,)."""
+    """The probability with which a draft token stays. target_probs, draft_probs: (V,).
+
+    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 stays with 5/6, token 1 with 1.
+    """
     raise NotImplementedError("not yet: acceptance_probability")
 
 
-# After a rejection the target speaks, but only about what the drafter gave too little of.
-# Return that distribution.
+# ** After a rejection the target draws the next token itself, but not from its own
+# distribution: only from what the kept drafts leave missing of it. Return that distribution
+# (V,); it must add up to 1. You may call torch, for instance x.clamp(min=0), which makes (.1,
+# -.2) to (.1, 0), and x.sum(). Two equal distributions leave nothing missing: return any
+# distribution then, but no nan.
 # About 3 lines, 5 minutes.
 # Example: target (.5, .3, .2), draft (.6, .1, .3) -> [0.0, 1.0, 0.0]
 
 
 def residual(target_probs, draft_probs):
-    """norm(max(target - draft, 0)): where the drafter put too little. (V,), (V,) -> (V,)
+    """The distribution that the target draws from after a rejection. (V,), (V,) -> (V,)
 
     Worked example: target (.5, .3, .2), draft (.6, .1, .3). The drafter's surplus is .1 on
     token 0 and .1 on token 2; both are rejected that often, .2 in all. What is missing, .2 on
@@ -53,25 +63,9 @@ def residual(target_probs, draft_probs):
     raise NotImplementedError("not yet: residual")
 
 
-# Go through the drafts: a coin for each, dice.flip(a), True with the probability a that the
-# draft stays. At the first that fails, draw from the residual of that position; if none fails,
-# or there are no drafts, draw a bonus token with dice.draw(probs).
-# About 4 lines, 8 minutes.
-# Example: drafted 1, 0; draft (.5 .5 0), (.25 .25 .5); target (.5 .25 .25), (.5 .5 0), (.1 .2
-#   .7); both coins pass: n, token, what the dice were asked -> [2, 2, [0.5, 1.0, [0.1, 0.2,
-#   0.7]]]
-
-
-def accept(drafted, draft_probs, target_probs, dice):
-    """Leviathan et al., Algorithm 1, from the coins on.
-
-    drafted: K tokens; draft_probs: K rows (V,); target_probs (K + 1, V).
-    -> n, how many drafts stay (a prefix), and the next token, which is always the target's.
-    """
-    raise NotImplementedError("not yet: accept")
-
-
-# If every draft stays with chance alpha, how many tokens does a round of k drafts bring?
+# ** If every draft stays with chance alpha, how many tokens does a round of k drafts bring on
+# average, the target's own token included? When is there a first token, a second, a third?
+# Python alone will do: alpha ** 2 is the chance that two drafts stay. Mind alpha = 1.
 # About 1 line, 4 minutes.
 # Example: alpha 0.5, k 2 -> 1.75
 
@@ -79,6 +73,27 @@ def accept(drafted, draft_probs, target_probs, dice):
 def expected_tokens(alpha, k):
     """Tokens per round, bonus token included, if every draft stays with chance alpha.
 
-    1 + alpha + ... + alpha^k = (1 - alpha^(k+1)) / (1 - alpha). Leviathan et al., Equation 1.
+    Leviathan et al., Equation 1. Example: alpha .5, k 2: 1.75 tokens.
     """
     raise NotImplementedError("not yet: expected_tokens")
+
+
+# *** Test the drafts from left to right, one coin each, none behind the first that fails.
+# There, draw the next token from the residual of that position; if none fails, or there are no
+# drafts, draw a bonus token. You may call acceptance_probability(target_probs[i],
+# draft_probs[i], token) (a number), residual(target_probs[i], draft_probs[i]) (a distribution),
+# dice.flip(a) (True with probability a) and dice.draw(probs) (a token). Return how many drafts
+# stay, and the next token.
+# About 4 lines, 8 minutes.
+# Example: drafted 1, 0; draft (.5 .5 0), (.25 .25 .5); target (.5 .25 .25), (.5 .5 0), (.1 .2
+#   .7); both coins pass: n, token, what the dice were asked -> [2, 2, [0.5, 1.0, [0.1, 0.2,
+#   0.7]]]
+
+
+def accept(drafted, draft_probs, target_probs, dice):
+    """Test the drafts: how many stay, and which token comes next. Algorithm 1 from the coins on.
+
+    drafted: K tokens; draft_probs: K rows (V,); target_probs (K + 1, V).
+    -> n, how many drafts stay (a prefix), and the next token, which is always the target's.
+    """
+    raise NotImplementedError("not yet: accept")

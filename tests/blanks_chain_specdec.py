@@ -25,7 +25,7 @@ class Script:
 
 
 def chain_law():
-    """The whole loop on toy models must have the target's law."""
+    """The whole loop on toy models must have the target's distribution."""
     from chain_specdec import speculate_chain
 
     for sampler in (Sampler(0), Sampler(1), Sampler(0.5, top_k=2)):
@@ -49,7 +49,7 @@ def observe_residual(f):
     c, d = torch.tensor([0.6, 0.4, 0.0]).double(), torch.tensor([0.1, 0.3, 0.6]).double()
     return {"target (.5, .3, .2), draft (.6, .1, .3)": f(a, b).round(decimals=6),
             "target (.6, .4, 0), draft (.1, .3, .6)": f(c, d).round(decimals=6),
-            "target = draft": f(a, a).round(decimals=6),
+            "target = draft, the sum of what comes back": float(f(a, a).sum()),
             "target (.5004, .4996), draft (.5, .5)": f(
                 torch.tensor([0.5004, 0.4996]).double(), torch.tensor([0.5, 0.5]).double()
             ).round(decimals=6)}
@@ -134,10 +134,12 @@ GREEDY = [[0, 1, 0, 0], [0, 0, 1, 0]]
 BLANKS = [
     Blank(
         "chain_specdec:draft",
-        "Draft k tokens after the root, one by one, each drawn from the drafter's own "
-        "distribution, and keep that distribution: the accept rule will divide by it. "
-        "drafter.logits(token) reads a token, sampler(logits) is a distribution, dice.draw(probs) "
-        "a token. At the window's end k is 0.",
+        "* Draft k tokens, one by one: the first after the root, each next one after the draft "
+        "before it, and each drawn from the drafter's own distribution. Return the list of tokens "
+        "and the list of distributions that they were drawn from. You may call "
+        "drafter.logits(token) (reads one token, returns the logits (V,) after it), "
+        "sampler(logits) (a distribution (V,)) and dice.draw(probs) (a token: dice.draw of "
+        "(0, 1, 0) is 1). At the window's end k is 0, and both lists are empty.",
         "In a loop: logits of the last token, through the sampler, draw, remember both.",
         5, 6, observe_draft,
         {CYCLE: ([2, 3], ROWS, ROWS),
@@ -149,7 +151,10 @@ BLANKS = [
          "the tokens are argmaxes instead of draws": argmax_draft}),
     Blank(
         "chain_specdec:acceptance_probability",
-        "With which probability does a draft token stay?",
+        "* The drafter drew this token from draft_probs. With which probability may it stay, so "
+        "that it never comes out more often than target_probs wants, and as many drafts as "
+        "possible stay? You need Python alone: target_probs[token] is the target's probability of "
+        "it. Return a number.",
         "A token that the target likes at least as much as the drafter always stays.",
         1, 3, observe_probability,
         dict(zip(observe_probability(lambda a, b, t: 0.0), (5 / 6, 1.0, 2 / 3), strict=True)),
@@ -159,13 +164,16 @@ BLANKS = [
          "the ratio is not capped at 1": lambda p, q, t: float(p[t]) / float(q[t])}),
     Blank(
         "chain_specdec:residual",
-        "After a rejection the target speaks, but only about what the drafter gave too little "
-        "of. Return that distribution.",
+        "** After a rejection the target draws the next token itself, but not from its own "
+        "distribution: only from what the kept drafts leave missing of it. Return that "
+        "distribution (V,); it must add up to 1. You may call torch, for instance x.clamp(min=0), "
+        "which makes (.1, -.2) to (.1, 0), and x.sum(). Two equal distributions leave nothing "
+        "missing: return any distribution then, but no nan.",
         "Subtract, cut off below zero, normalise; think of two equal distributions.",
         3, 5, observe_residual,
         {"target (.5, .3, .2), draft (.6, .1, .3)": [0.0, 1.0, 0.0],
          "target (.6, .4, 0), draft (.1, .3, .6)": [0.833333, 0.166667, 0.0],
-         "target = draft": [0.5, 0.3, 0.2],
+         "target = draft, the sum of what comes back": 1.0,
          "target (.5004, .4996), draft (.5, .5)": [1.0, 0.0]},
         chain_law,
         {"the residual is not normalised": lambda p, q: (p - q).clamp(min=0),
@@ -176,10 +184,26 @@ BLANKS = [
          "equal distributions are divided by zero":
             lambda p, q: (p - q).clamp(min=0) / (p - q).clamp(min=0).sum()}),
     Blank(
+        "chain_specdec:expected_tokens",
+        "** If every draft stays with chance alpha, how many tokens does a round of k drafts bring "
+        "on average, the target's own token included? When is there a first token, a second, a "
+        "third? Python alone will do: alpha ** 2 is the chance that two drafts stay. Mind "
+        "alpha = 1.",
+        "1 + alpha + alpha^2 + ... + alpha^k, and mind alpha = 1.",
+        1, 4,
+        lambda f: {f"alpha {a}, k {k}": float(f(a, k)) for a, k in ((0.5, 2), (0.8, 1), (1.0, 4))},
+        {"alpha 0.5, k 2": 1.75, "alpha 0.8, k 1": 1.8, "alpha 1.0, k 4": 5.0}, None,
+        {"the bonus token is left out": lambda a, k: sum(a ** i for i in range(1, k + 1)),
+         "the sum ends one term early": lambda a, k: float(sum(a ** i for i in range(k))),
+         "alpha = 1 divides by zero": lambda a, k: (1 - a ** (k + 1)) / (1 - a)}),
+    Blank(
         "chain_specdec:accept",
-        "Go through the drafts: a coin for each, dice.flip(a), True with the probability a that "
-        "the draft stays. At the first that fails, draw from the residual of that position; if "
-        "none fails, or there are no drafts, draw a bonus token with dice.draw(probs).",
+        "*** Test the drafts from left to right, one coin each, none behind the first that fails. "
+        "There, draw the next token from the residual of that position; if none fails, or there "
+        "are no drafts, draw a bonus token. You may call acceptance_probability(target_probs[i], "
+        "draft_probs[i], token) (a number), residual(target_probs[i], draft_probs[i]) (a "
+        "distribution), dice.flip(a) (True with probability a) and dice.draw(probs) (a token). "
+        "Return how many drafts stay, and the next token.",
         "There is one more row of target_probs than there are drafts.",
         4, 8, observe_accept,
         {COINS: (2, 2, [0.5, 1.0, [0.1, 0.2, 0.7]]),
@@ -193,14 +217,4 @@ BLANKS = [
          "the drafts behind a rejected one are still judged": slip_accept(go_on=True),
          "the ratio is upside down": slip_accept(upside_down=True),
          "the position in the chain is taken for the token": slip_accept(position=True)}),
-    Blank(
-        "chain_specdec:expected_tokens",
-        "If every draft stays with chance alpha, how many tokens does a round of k drafts bring?",
-        "1 + alpha + alpha^2 + ... + alpha^k, and mind alpha = 1.",
-        1, 4,
-        lambda f: {f"alpha {a}, k {k}": float(f(a, k)) for a, k in ((0.5, 2), (0.8, 1), (1.0, 4))},
-        {"alpha 0.5, k 2": 1.75, "alpha 0.8, k 1": 1.8, "alpha 1.0, k 4": 5.0}, None,
-        {"the bonus token is left out": lambda a, k: sum(a ** i for i in range(1, k + 1)),
-         "the sum ends one term early": lambda a, k: float(sum(a ** i for i in range(k))),
-         "alpha = 1 divides by zero": lambda a, k: (1 - a ** (k + 1)) / (1 - a)}),
 ]

@@ -1,0 +1,111 @@
+"""The lesson's pictures: what a row costs, where rejected probability goes, a round's time.
+
+Blue is what is kept, grey what is rejected, orange what the target adds; times have the colours
+of the verbs.
+"""
+
+import torch
+
+from nanogpt.contest import summarize
+from nanogpt.pictures.plots import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    ORANGE,
+    VERBS,
+    new_axes,
+    plain_frame,
+    tint,
+)
+
+LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}
+
+
+def strip(ax, y, blocks):
+    """A line of blocks one after another at height y. blocks: (milliseconds, colour, text)."""
+    left = 0.0
+    for ms, color, text in blocks:
+        ax.barh(y, ms, left=left, height=0.6, color=tint(color, 0.75), edgecolor="white")
+        ax.text(left + ms / 2, y, text, ha="center", va="center", fontsize=8, color=INK)
+        left += ms
+    return left
+
+
+def draw_cost_and_timeline(curve, draft_ms, k=4):
+    """Left: c(N) beside N forwards. Right: k + 1 plain steps beside a round that keeps all drafts.
+
+    curve: {N: ms}, with N = 1 and k + 1; draft_ms: one draft token. -> the two Axes.
+    """
+    left, right = new_axes(11, 3.6, columns=2)
+    rows, one, verify = sorted(curve), curve[1], VERBS["verify"]
+    left.plot(rows, rows, color=GREY, linestyle="--", label="N forwards of one token")
+    left.plot(rows, [curve[n] / one for n in rows], color=verify, marker="o", linewidth=2,
+              label="one forward of N tokens, measured here")
+    left.set_xscale("log", base=2)
+    left.set_yscale("log", base=2)
+    left.set_xticks(rows, [str(n) for n in rows])
+    left.set_yticks(rows, [str(n) for n in rows])
+    left.minorticks_off()
+    left.legend(**LOOK)
+    plain_frame(left, "time of a forward, c(N) / c(1)", "new tokens N")
+    strip(right, 1, [(one, verify, "1")] * (k + 1))
+    drafts = [(draft_ms, VERBS["draft"], "")] * k
+    strip(right, 0, [*drafts, (curve[k + 1], verify, f"{k + 1} at once")])
+    right.text(0, -0.5, f"{k} drafts, then one forward that reads them all", fontsize=8,
+               color=FAINT)
+    right.set_yticks([1, 0], ["plain", "drafted"])
+    plain_frame(right, f"{k + 1} tokens, if every draft is right", "milliseconds")
+    right.grid(visible=False)
+    right.set_ylim(-0.7, 1.5)
+    return left, right
+
+
+def draw_repair(target_probs, draft_probs, residual_probs=None):
+    """Left: what is drafted, kept and rejected. Right: what is emitted, beside the target's marks.
+
+    All (V,); without residual_probs only the left panel is drawn. -> the Axes, a list.
+    """
+    p, q = target_probs.tolist(), draft_probs.tolist()
+    kept = torch.minimum(target_probs, draft_probs).tolist()
+    axes = new_axes(5 if residual_probs is None else 9.5, 3.2, 1 if residual_probs is None else 2)
+    axes = [axes] if residual_probs is None else axes
+    tokens, most = range(len(p)), 1.35 * max(p + q)
+    for ax, title in zip(axes, ["what the drafter proposes", "what is emitted"], strict=False):
+        ax.bar(tokens, kept, 0.6, color=BLUE, label="kept, min(p, q)")
+        ax.hlines(p, [t - 0.38 for t in tokens], [t + 0.38 for t in tokens], color=INK,
+                  linewidth=2.4, label="target p", zorder=3)
+        ax.set_xticks(tokens, [f"token {t}" for t in tokens])
+        ax.set_ylim(0, most)
+        plain_frame(ax, title, None, "probability")
+    surplus = [a - b for a, b in zip(q, kept, strict=True)]
+    axes[0].bar(tokens, surplus, 0.6, kept, color=GREY, label="rejected")
+    if residual_probs is not None:
+        added = (sum(surplus) * residual_probs).tolist()
+        axes[1].bar(tokens, added, 0.6, kept, color=ORANGE, label="drawn after a rejection")
+    for ax in axes:
+        ax.legend(**LOOK, ncols=3, loc="upper center", columnspacing=1, handlelength=1.3)
+    return axes
+
+
+def draw_round(results, name, baseline):
+    """A round of one method, part by part, above the plain steps that write as many tokens.
+
+    results: {name: list of Generation}. The quotient of the two lengths is the speed-up, pooled
+    over the prompts. -> the Axes.
+    """
+    line, plain = summarize(results[name]), summarize(results[baseline])
+    ax = new_axes(9, 2.4)
+    verbs = {verb: ms for verb, ms in line["verb_ms"].items() if verb in ("draft", "verify")}
+    parts = [(ms, VERBS[verb], f"{verb} {ms:.1f}") for verb, ms in verbs.items()]
+    rest = line["ms_per_step"] - sum(verbs.values())
+    end = strip(ax, 1, [*parts, (rest, VERBS["accept"], "")])
+    ax.text(end, 1, f"  accept, commit, Python {rest:.1f}", va="center", fontsize=8, color=FAINT)
+    whole, step = int(line["tau"]), plain["ms_per_step"]
+    steps = [(step, VERBS["verify"], f"{step:.1f}")] * whole
+    strip(ax, 0, [*steps, ((line["tau"] - whole) * step, VERBS["verify"], "")])
+    ax.set_yticks([1, 0], [f"one round\n{name}", f"{line['tau']:.2f} plain steps"])
+    plain_frame(ax, f"the time of {line['tau']:.2f} tokens", "milliseconds")
+    ax.grid(visible=False)
+    ax.set_xlim(0, 1.3 * max(end, line["tau"] * step))
+    return ax
