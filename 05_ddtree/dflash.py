@@ -64,6 +64,7 @@ def read_config(published):
         raise ValueError(f"the drafter's architecture is '{architecture}'; known here are "
                          f"{', '.join(ROOT_PREDICTS)}")
     inner = published.get("dflash_config") or {}
+    # Early checkpoints have the block's size beside the widths, later ones inside.
     names = ("block_size", "mask_token_id", "target_layer_ids")
     block, mask_token, layers = (inner.get(name, published.get(name)) for name in names)
     missing = [name for name, value in zip(names, (block, mask_token, layers), strict=True)
@@ -85,6 +86,7 @@ def read_config(published):
         raise ValueError("the drafter's config contradicts itself: "
                          f"{str(error).splitlines()[-1].strip()}") from None
     root_predicts = ROOT_PREDICTS[architecture]
+    # Layer i of theirs is "after block i", and hidden[0] of ours is the embedding: hence + 1.
     return DFlashConfig(block if root_predicts else block - 1, tuple(i + 1 for i in layers),
                         mask_token, root_predicts, sizes)
 
@@ -118,12 +120,15 @@ class DFlashAttention(nn.Module):
     def forward(self, x, context, cos, sin, cache, layer):
         """x (1, R, C): block rows; context (1, T, C): new rows before them -> (1, R, C)."""
         R = x.shape[1]
-        rows = torch.cat([context, x], 1)  # (1, T + R, C): k and v come from both
+        # Keys and values from both, through the same matrices; queries from the block alone.
+        rows = torch.cat([context, x], 1)  # (1, T + R, C)
+        # A norm on each head's key and query, before the rotation: Qwen3's way.
         k = turn(self.k_norm(self.heads(self.k_proj(rows))), cos, sin)
         q = turn(self.q_norm(self.heads(self.q_proj(x))), cos[:, -R:], sin[:, -R:])
         v = self.heads(self.v_proj(rows))
         k, v = cache.write(layer, torch.stack([k, v]).transpose(2, 3))  # (1, KV, past + T + R, hd)
-        # No mask: a masked slot sees the whole context and the whole block.
+        # No mask: a masked slot sees the whole context and the whole block. Several heads of q
+        # share one of k and v, hence gqa.
         y = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, enable_gqa=True)
         return self.o_proj(y.transpose(1, 2).flatten(2))
 
@@ -165,7 +170,7 @@ class DFlash(nn.Module):
         self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.num_hidden_layers))
         self.norm = qwen3().Qwen3RMSNorm(C, sizes.rms_norm_eps)
         self.rotary_emb = qwen3().Qwen3RotaryEmbedding(sizes)
-        if config.root_predicts:
+        if config.root_predicts:  # DeepSpec ships copies of the target's two matrices
             self.embed_tokens = nn.Embedding(sizes.vocab_size, C)
             self.lm_head = nn.Linear(C, sizes.vocab_size, bias=False)
 
@@ -183,14 +188,18 @@ class DFlash(nn.Module):
         features (1, T, F*C): of the context rows from position `start` on, which the cache does
         not hold yet; the caller commits them.
         """
+        # z-lab's root only tells the other slots what to continue; DeepSpec's predicts as well, so
+        # that its block needs one slot less.
         T, skipped = features.shape[1], 0 if self.config.root_predicts else 1
         owner = self if self.config.root_predicts else self.target
         block = [root] + [self.config.mask_token] * (length + skipped - 1)
         tokens = torch.tensor([block], device=features.device)  # (1, R)
         x = self.embed_tokens(tokens) if owner is self else owner.embed(tokens)  # (1, R, C)
+        # The context's new rows, then the root, which the target has not read, then the masks.
         positions = torch.arange(start, start + T + len(block), device=features.device)
         cos, sin = self.rotary_emb(x, positions[None])  # (1, T + R, hd)
-        context = self.hidden_norm(self.fc(features))  # (1, T, C), the same for every layer
+        # The same vector for every layer, and no layer changes it: its keys and values are final.
+        context = self.hidden_norm(self.fc(features))  # (1, T, C)
         for layer, block in enumerate(self.layers):
             x = block(x, context, cos, sin, cache, layer)
         return owner.lm_head(self.norm(x))[0, skipped:]
@@ -227,8 +236,10 @@ def load_dflash(folder, target):
     if not isinstance(published, dict) or not files:
         raise ValueError(f"'{folder}' is no drafter: it must hold config.json and *.safetensors")
     network = DFlash(target, read_config(published))
+    # safetensors holds numbers only: reading it runs nothing, unlike a pickle.
     weights = {name: tensor for file in files for name, tensor in load_file(file).items()
                if not name.startswith("confidence_head.")}  # it weighs drafts; ours are in a heap
+    # Names and shapes must match one for one, or a part of the drafter would stay random.
     wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
     wrong = sorted(set(wanted) ^ set(weights)) or [
         name for name, shape in wanted.items() if weights[name].shape != shape]
@@ -253,6 +264,7 @@ class DFlashDraft(BlockDraft):
         shape = SimpleNamespace(
             n_layer=sizes.num_hidden_layers, n_head=sizes.num_key_value_heads,
             n_embd=sizes.num_key_value_heads * sizes.head_dim)  # fewer heads than the queries'
+        # The same cache as ours, with the context's rows only.
         # Not a whole window at once: 40,000 rows of a 4B model's drafter would take 0.8 GB.
         self.cache = KVCache(shape, 1, SPARE, weight.device, weight.dtype)
         self.reset()

@@ -73,8 +73,9 @@ class BranchingCache:
             index = torch.tensor(rows, device=self.positions.device) + start
             for layer in self.kv.layers:
                 for x in (layer.keys, layer.values):
-                    if x is not None:
+                    if x is not None:  # only the path moves; the context is not copied
                         x[..., start:start + n, :] = x.index_select(-2, index)
+            # A draft model commits whole levels of a tree, so a row's place is not its position.
             self.positions[start:start + n] = self.positions[index]
         self.length += n
 
@@ -95,7 +96,9 @@ class TransformersModel:
         self.config = model.config.get_text_config()
         self.kinds, self.window = attention_kinds(model)
         self.one_row = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self.keep, self.heard = keep, None  # {index: hidden state} while our forward runs
+        # Hooks stay on the model for good. Outside of our forwards, in `generate` for one, they
+        # find None and note nothing.
+        self.keep, self.heard = keep, None  # {index: hidden state}
         blocks = layers_of(model)
         blocks[0].register_forward_pre_hook(self.hear_input, with_kwargs=True)
         for i, block in enumerate(blocks, 1):
@@ -147,23 +150,26 @@ class TransformersModel:
         N, past = tokens.shape[1], cache.length if cache is not None else 0
         given = {}
         if cache is not None:
-            cache.cut()
+            cache.cut()  # the last round's rejected drafts; a DynamicCache only ever appends
             given |= {"past_key_values": cache.kv}
         if positions is None:
             if past + N > self.block_size:
                 raise ValueError(
                     f"{past + N} rows do not fit into the context window of {self.block_size}")
-            rows = torch.arange(past, past + N, device=tokens.device)
+            rows = torch.arange(past, past + N, device=tokens.device)  # (N,) positions
         else:
             rows = positions.to(tokens.device)
         if positions is not None or mask is not None:
+            # A tree: siblings share a position, and which rows may be seen stands in the mask.
             seen = cache.positions if cache is not None else rows[:0]
             given |= {"position_ids": rows[None], "attention_mask": self.bias(rows, mask, seen)}
         elif cache is not None and past == 0 and self.one_row:
-            given["logits_to_keep"] = 1  # a plain causal forward makes its mask by itself
+            given["logits_to_keep"] = 1
+        # Without a mask of ours the model is causal by itself, and fastest so: prefill, chains and
+        # plain steps go this way.
         self.heard = {}
         try:
-            logits = self.model(tokens, use_cache=cache is not None, **given).logits
+            logits = self.model(tokens, use_cache=cache is not None, **given).logits  # (1, N, V)
         finally:
             heard, self.heard = self.heard, None
         if cache is not None:
@@ -181,6 +187,7 @@ class TransformersModel:
         allowed = torch.ones(N, past + N, dtype=torch.bool, device=rows.device)
         if mask is None:
             mask = allowed[:, past:].tril()
+        # The mask speaks of the last M rows; what is older is context, which everybody sees.
         allowed[:, past + N - mask.shape[1]:] = mask.to(rows.device)
         kinds = {FULL: allowed}
         if self.window is not None:
@@ -188,9 +195,10 @@ class TransformersModel:
             # of positions: in a tree, neighbours in depth may lie many rows apart.
             distance = rows[:, None] - torch.cat([seen, rows])  # (N, past + N)
             kinds[SLIDING] = allowed & (distance < self.window)
-        # Numbers, not booleans: eager attention ADDS the mask, and True would add 1.
+        # subtle: numbers, not booleans. Eager attention ADDS the mask: True would add 1 and False
+        # nothing, so that every row would see every other, without any error.
         zeros = torch.zeros(N, past + N, dtype=self.model.dtype, device=rows.device)
-        lowest = torch.finfo(zeros.dtype).min
+        lowest = torch.finfo(zeros.dtype).min  # -inf would make nan of a row that sees nothing
         biases = {kind: zeros.masked_fill(~kinds[kind], lowest)[None, None] for kind in self.kinds}
         return biases if len(biases) > 1 else biases[self.kinds[0]]
 
@@ -207,8 +215,7 @@ def layers_of(model):
 def attention_kinds(model):
     """The kinds of its layers, a list of FULL and SLIDING, and the window's width or None.
 
-    Raises ValueError for a model that cannot verify a tree: a layer with a running state mixes all
-    rows before it, branches too; flash attention takes no mask of ours.
+    Raises ValueError for a model that cannot verify a tree.
     """
     name, config = type(model).__name__, model.config.get_text_config()
     takes = inspect.signature(model.forward).parameters
@@ -216,6 +223,8 @@ def attention_kinds(model):
     width = getattr(config, "sliding_window", None)
     if not kinds:  # models without a list have one kind of layer
         kinds = [SLIDING if width and getattr(config, "use_sliding_window", True) else FULL]
+    # A layer with a running state folds all rows before it into that state, siblings too: rows of
+    # a tree cannot be kept apart, nor a rejected row taken out again.
     strange = [kind for kind in kinds if kind not in (FULL, SLIDING)]
     if strange or getattr(model, "_is_stateful", False):
         kind = strange[0] if strange else "recurrent"
@@ -224,6 +233,7 @@ def attention_kinds(model):
     if not {"position_ids", "past_key_values", "attention_mask"} <= set(takes):
         raise ValueError(f"{name} cannot verify a tree: its forward takes no positions, or no mask")
     attention = model.config._attn_implementation
+    # Flash attention 2 knows "causal" and "all", and no mask in between.
     if attention not in ("sdpa", "eager"):
         raise ValueError(f"attention '{attention}' takes no tree mask; load {name} with "
                          "attn_implementation='sdpa'")
@@ -236,7 +246,7 @@ def check_branching(target):
     Raises ValueError if they differ: an architecture that treats a mask or positions in a way of
     its own would else decode a wrong text without a word.
     """
-    V = target.config.vocab_size
+    V = target.config.vocab_size  # any tokens will do
     text, tree = [1 % V, 2 % V, 3 % V], [4 % V, 5 % V, 6 % V, 7 % V]
     paths = [[0], [0, 1], [0, 2], [0, 1, 3]]  # rows: 1 and 2 are siblings, 3 a child of 1
     mask = torch.tensor([[j in path for j in range(4)] for path in paths])
@@ -250,6 +260,7 @@ def check_branching(target):
         target(torch.tensor([text + [tree[i] for i in path]], device=target.device))[0][0, -1]
         for path in paths])
     gap = float((rows - alone).abs().max() / alone.abs().max())
+    # Rounding moves logits by 1e-6 in float32, by some percent in bfloat16; a wrong mask by 1.
     if not gap < (1e-3 if target.precision == "float32" else 0.2):
         raise ValueError(f"{type(target.model).__name__} cannot verify a tree: its logits in a "
                          f"tree differ from those of a text by {gap:.0%}")
@@ -275,6 +286,7 @@ def pick_dtype(precision, device):
     wanted = torch.bfloat16 if precision == "bfloat16" else torch.float32
     if not on_cpu:
         return wanted, None
+    # Norms, attention and the residual stream stay in float32; only the products are rounded.
     return torch.float32, wanted if can_pack(wanted) else None
 
 
