@@ -22,11 +22,12 @@ def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
 
     rho divides the target, so that every position asked may take its share. With beta = sum
     min(draft, target / rho), one position's acceptance, token z takes at most target(z) / rho
-    times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho, k always is, and
-    everything above a feasible rho is feasible too. A round cuts the interval into 16 parts instead
-    of 2, because numpy charges by the call; five rounds end within 1e-6 (k - 1).
+    times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho. k always is, and
+    everything above a feasible rho is feasible too.
 
-    subtle: return the feasible end. The other one is just as close, but not lossless.
+    Five rounds end within 1e-6 (k - 1) above it. subtle: where draft = target, rho = 1 + d has
+    only d^k to spare, which rounding hides: d may be 1e-5 for k = 3 and 1e-4 for k = 4. Nothing is
+    lost, for d^k is also the probability that all k are refused.
     """
     raise NotImplementedError("not yet: smallest_rho")
 
@@ -58,7 +59,7 @@ def rejection_rounds(draft_probs, target_mass, k):
 
 
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
-    """Lines 7 to 13 of Algorithm 1, for n nodes of one layer with k children each, in B trees.
+    """Algorithm 1, lines 5 to 13, for n nodes of one layer with k children each, in B trees.
 
     A (B,): what the target is scaled by; scores (B, n): a_v of the nodes; tokens (B, n, k): their
     children; draft_probs, target_probs (B, n, V) -> the children's scores (B, n, k), flow_v
@@ -89,8 +90,8 @@ def stop_probabilities(scores, flow):
 
 
 def still_owed(scores, target_probs, flow):
-    """The law of the next token at v, not normalised (Equation 2): scores (B, n) -> (B, n, V).
+    """The distribution of the next token at v (Equation 2), not normalised.
 
-    The target's share of a_v, less what v's children receive on average.
+    scores (B, n), target_probs, flow (B, n, V) -> (B, n, V).
     """
     raise NotImplementedError("not yet: still_owed")

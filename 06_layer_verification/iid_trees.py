@@ -31,12 +31,11 @@ from tree_attention import Tree  # chapter 02
 
 @dataclass(frozen=True)
 class Layer:
-    """The nodes of one depth. inner: those with children. families: those with equally many
-    children k together, as pairs of parents (n,) and kids (n, k)."""
+    """The nodes of one depth."""
 
-    rows: np.ndarray
-    inner: np.ndarray
-    families: list
+    rows: np.ndarray  # all of them
+    inner: np.ndarray  # those with children
+    families: list  # of (parents (n,), kids (n, k)): those with equally many children together
 
 
 class Shape:
@@ -111,7 +110,7 @@ def shape_parents(children_of, branching, depth):
     for t in range(depth):
         below = []
         for row, index, family in layer:
-            k = children_of(branching, t, index, family)
+            k = children_of(branching, t, index, family)  # settled before anything is drawn
             below += [(len(parents) + i, i, k) for i in range(k)]
             parents += [row] * k  # siblings get neighbouring rows
             if len(parents) > LARGEST_TREE:
@@ -179,6 +178,7 @@ class SampledTreeDrafter:
 def as_rows(probs):
     """(N, V) tensor -> float64 array, each row summing to 1 (a leaf's unused row may stay 0)."""
     rows = probs.detach().cpu().double().numpy()
+    # float32 rows sum to 1 within 1e-7 only, and a rule would take the rest for the dummy's.
     return rows / np.maximum(rows.sum(-1, keepdims=True), TINY)
 
 
@@ -200,6 +200,7 @@ class Drafted:
             raise ValueError("the tree has no draft_probs; these rules judge sampled trees only")
         self.shape = shape_of(tuple(tree.parents.tolist()))
         self.target = as_rows(target_probs)  # (N, V)
+        # A root alone comes without drafts, near the end of the window.
         draft = np.zeros_like(self.target) if len(tree) == 1 else as_rows(tree.draft_probs)
         N, V = draft.shape
         if self.target.shape != (N, V) or not bool(((tree.tokens >= 0) & (tree.tokens < V)).all()):
@@ -210,21 +211,21 @@ class Drafted:
         self.rows, self.possible = pairs // V, pairs % V
         starts = np.searchsorted(self.rows, np.arange(N))  # (N,): each node's first pair
         self.slots = np.arange(len(pairs)) - starts[self.rows]
-        K = int(self.slots.max(initial=0)) + 1
+        K = int(self.slots.max(initial=0)) + 1  # as many as the node with the most
         self.draft_probs, self.target_probs = np.zeros((2, 1, N, K + 1))
         self.draft_probs[0, self.rows, self.slots] = draft.ravel()[pairs]
         self.target_probs[0, self.rows, self.slots] = self.target.ravel()[pairs]
         # Slot K takes what the target gives to tokens that cannot be drafted here.
         self.target_probs[0, :, K] = np.maximum(1 - self.target_probs[0].sum(-1), 0)
         drawn = tree.parents[1:].numpy() * V + tree.tokens[1:].numpy()  # a child as such a pair
-        found = np.searchsorted(pairs, drawn)
+        found = np.searchsorted(pairs, drawn)  # where it is, if it is there at all
         wrong = np.append(pairs, -1)[found] != drawn
         if wrong.any():
             raise ValueError(
                 f"row {int(wrong.argmax()) + 1} of the tree holds a token of draft probability 0; "
                 "the tree must be drawn from its draft_probs"
             )
-        self.tokens = np.concatenate([[0], self.slots[found]])[None]
+        self.tokens = np.concatenate([[0], self.slots[found]])[None]  # the root's is never read
 
     def residual(self, row, in_slots):
         """in_slots (K + 1,), not normalised -> probabilities over the vocabulary (V,)."""

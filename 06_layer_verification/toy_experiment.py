@@ -124,7 +124,7 @@ class ToyPair:
         for t, layer in enumerate(shape.layers[:-1]):
             for parents, kids in layer.families:
                 n, k = kids.shape
-                here = prefix[:, parents]  # (B, n)
+                here = prefix[:, parents]  # (B, n), rows of this depth's tables
                 draft_probs[:, parents] = self.draft[t][here]
                 target_probs[:, parents] = self.target[t][here]
                 drawn = dice.draw_rows(draft_probs[:, parents].reshape(B * n, -1), k)
@@ -149,6 +149,7 @@ def run_setting(setting, shape_names, seeds, trees, progress):
     results = {}
     for shape_name in shape_names:
         by_seed = []
+        # The models differ more than their trees do, so the error is that of a mean over seeds.
         for seed in seeds:
             by_seed.append(mean_lengths(setting, shape_name, seed, trees))
             progress.update()
@@ -163,7 +164,7 @@ def run_all(args, base, points):
     """Every setting of the sweeps {sweep: {value: Setting}}, each once -> {Setting: results}."""
     settings = dict.fromkeys([base, *(s for p in points.values() for s in p.values())])
     with tqdm(total=len(settings) * len(args.shapes) * len(args.all_seeds), unit="model") as bar:
-        for setting in settings:
+        for setting in settings:  # the base belongs to every sweep, and is run once
             bar.set_description(f"H={setting.depth} b={setting.branching}")
             trees = args.trees if setting == base else args.sweep_trees
             settings[setting] = run_setting(setting, args.shapes, args.all_seeds, trees, bar)

@@ -9,7 +9,7 @@ DRAFT = np.array([[0.5, 0.3, 0.2]])
 
 
 def lossless_law(rules=("K-SEQ", "RRS", "GR")):
-    """The lifted rules must give the target's own law, by enumeration of all trees."""
+    """The lifted rules must give the target's own distribution, by enumeration of all trees."""
     from exact import all_trees, bias_and_length, tables
     from test_layer_verification import RULES
 
@@ -267,7 +267,8 @@ BLANKS = [
         "layer_verification:still_owed",
         "The residual of Equation 2, not normalised: what the target owes at v and the children do "
         "not receive.",
-        "v is visited with probability a_v only, so the target's share there is a_v times its law.",
+        "v is visited with probability a_v only, so the target's share there is a_v times its "
+        "distribution.",
         1, 5, observe_owed,
         {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": [[0, 0, 0.12], [0, 0, 0]],
          "a flow that is 1e-12 too large: anything negative?": False},

@@ -126,9 +126,27 @@ def test_the_whole_loop_of_chapter_02_by_the_generic_enumerator(name):
         assert bias("complete", 1, 2) < 1e-12
     else:
         assert bias("multi-chain", 2, 1, allowed=(1, 2)) < 1e-12
+    if name in ("TV + RRS", "LV + K-SEQ", "TRV", "GBV"):  # one of each way to be called
         assert bias("multi-chain", 2, 2, sampler=Sampler(0.7, top_k=2)) < 1e-12
-    if name in ("TV + RRS", "LV + K-SEQ", "TRV"):  # the ways to call a rule, see TreeRule
-        assert bias("tapered", 2, 2, sampler=Sampler(1, top_k=2)) < 1e-12
+        if name != "GBV":
+            assert bias("tapered", 2, 2, sampler=Sampler(1, top_k=2)) < 1e-12
+
+
+def test_a_text_that_is_cut_inside_an_accepted_block_has_the_targets_distribution():
+    """Three tokens of rounds that bring one to three: so no rule's texts are likelier than plain's,
+    and the perplexities of a table differ by chance."""
+    model, drafter, sampler = ToyModel(5, 2), ToyDraft(ToyModel(99, 2)), Sampler(1)
+
+    def run(dice):
+        trees = SampledTreeDrafter(drafter, multi_chain, 1, 2, sampler, dice)
+        steps = speculate(ToyTarget(model), trees, [0, 1], sampler, dice, LayerVerification(KSEQ))
+        return collect(steps, 3)
+
+    law, cut = {}, 0
+    for text, probability in outcomes(run):
+        cut += len(text.steps[-1].detail.path) > len(text.steps[-1].tokens)
+        law[tuple(text.tokens)] = law.get(tuple(text.tokens), 0.0) + probability
+    assert cut and total_variation(law, target_law(model, sampler, [0, 1], 3)) < 1e-12
 
 
 # ---------------------------------------------------------------- one tree, several ways
@@ -173,7 +191,7 @@ def judged_law(rule, tree, target_probs):
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_call_on_one_tree_equals_judge_on_the_full_vocabulary(name):
-    for seed in range(3):
+    for seed in range(2):
         b = 1 if name == "BV" else 2
         for children_of in (multi_chain,) if name in ("BV", "GBV") else (complete, multi_chain):
             tree, target = random_tree(seed, children_of, b)
@@ -329,13 +347,13 @@ def test_the_drafter_asks_once_a_layer_and_keeps_the_law_of_each_node():
 
 @pytest.mark.parametrize("name", RULES)
 def test_greedy_text_equals_plain_decoding_across_the_window(name):
-    target, small = random_gpt(3), random_gpt(103)
-    plain = collect(plain_decode(target, [1, 2, 3], Sampler(0), Dice(0)), 50).tokens
+    target, small = random_gpt(3, block_size=16), random_gpt(103, block_size=16)
+    plain = collect(plain_decode(target, [1, 2, 3], Sampler(0), Dice(0)), 30).tokens
     shape, b = ("complete", 1) if name == "BV" else ("multi-chain", 2)
     for draft in (small, target):
         drafter = SampledTreeDrafter(TreeGPT(draft), SHAPES[shape], b, 4, Sampler(0), Dice(1))
         steps = speculate(target, drafter, [1, 2, 3], Sampler(0), Dice(2), RULES[name])
-        assert collect(steps, 50).tokens == plain  # the window of 32 slides twice
+        assert collect(steps, 30).tokens == plain  # the window of 16 slides twice
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name != "GBV"])

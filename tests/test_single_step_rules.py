@@ -165,7 +165,47 @@ def test_rho_is_the_smallest_feasible_one_and_lies_on_its_feasible_side():
         assert (excess(rho) <= 1e-15).all() and (excess(rho - 4e-6) > 0).all()
         lossless = [(KSEQ(draft, target, k).out - target).max()]
         assert max(lossless) <= 1e-15
-    assert smallest_rho(draft, draft, 2) == pytest.approx(1, abs=1e-6)
+
+
+def test_where_draft_and_target_agree_rho_is_right_as_far_as_rounding_can_tell():
+    """rho = 1 + d has d^k to spare there, so d may be as large as rounding^(1/k); but d^k is also
+    all that K-SEQ then loses."""
+    draft, _ = related(np.random.default_rng(1), 100, 30)
+    for k in (2, 3, 4, 8):
+        d = smallest_rho(draft, draft, k) - 1
+        assert d.min() >= 0 and d.max() < 1e-6 * (k - 1) + 4e-15 ** (1 / k)
+        rule = KSEQ(draft, draft, k)
+        assert (rule.out - draft).max() < 1e-15 and rule.out.sum(-1).min() > 1 - 2e-12
+    assert smallest_rho(draft, draft, 2).max() < 1 + 1e-6
+    assert 1e-5 < smallest_rho(draft, draft, 4).max() - 1 < 1e-3  # the docstring's 1e-4
+
+
+def hard_problems():
+    """Nearly equal probabilities, and astronomically small ones, on either side. (n, 4) pairs."""
+    rng = np.random.default_rng(0)
+    laws, _ = related(rng, 6, 4)
+    for size in (1e-16, 1e-15, 1e-8):
+        yield laws, laws * (1 + size * rng.normal(size=laws.shape))
+    for tiny in (1e-160, 1e-300, 1e-305, 5e-324):
+        rare, other = laws.copy(), np.roll(laws, 1, axis=1)
+        rare[:, 0] = tiny
+        yield rare, other
+        yield other, rare
+        steep = np.maximum(rare ** 3, tiny)
+        yield steep, steep * (1 + 1e-15 * rng.normal(size=laws.shape))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("step", [*WITH_REPLACEMENT, RRSWithoutReplacement])
+def test_nothing_overflows_where_probabilities_are_nearly_equal_or_tiny(step):
+    for draft, target in hard_problems():
+        draft, target = (p / p.sum(-1, keepdims=True) for p in (draft, target))
+        for k, scale in ((1, 1.0), (2, 1.0), (2, 0.5), (2, 1e-200), (2, 0.0), (3, 1.0), (4, 1.0)):
+            rule = step(draft, scale * target, k)
+            assert (rule.out >= 0).all() and (rule.out <= scale * target + 1e-12).all()
+            for token in range(4):
+                accepted = rule.accept(np.arange(token, token + k)[None].repeat(6, 0) % 4)
+                assert (accepted >= 0).all() and (accepted.sum(-1) <= 1 + 1e-12).all()
 
 
 def test_gr_refuses_a_table_that_would_not_fit():

@@ -1,8 +1,9 @@
-"""The output law of a tree rule, exactly, by listing every tree that the drafter could draw.
+"""The output distribution of a tree rule, exactly, by listing every tree that could be drawn.
 
 The generic enumerator (enumeration.py) replays one Python run per outcome. Here all trees of
-a shape are judged as one batch, and the two draws that a rule makes are replaced by their laws.
-That reaches trees of 15 nodes, and tells losslessness to 1e-12.
+a shape are judged as one batch, and the two draws that a rule makes are replaced by their
+distributions. That reaches trees of 15 nodes, and tells losslessness to 1e-12. (A `law`, in names
+here and there, is a distribution.)
 """
 
 import itertools
@@ -31,7 +32,7 @@ def softmax(logits):
 
 
 def random_laws(rng, n, V, scale=1.5):
-    """n random laws over V tokens (n, V)."""
+    """n random distributions over V tokens (n, V)."""
     return softmax(scale * rng.normal(size=(n, V)))
 
 
@@ -63,13 +64,14 @@ def disjoint(rng, n, V):
 def truncated(rng, n, V):
     """The two likeliest tokens of the draft; the target lacks its least likely one."""
     draft, target = related(rng, n, V)
+    # Each lacks tokens of the other: top-k on the draft, top-p on the target.
     draft = np.where(draft >= np.sort(draft, -1)[:, -2:-1], draft, 0)
     target = np.where(target > target.min(-1, keepdims=True), target, 0)
     return tuple(laws / laws.sum(-1, keepdims=True) for laws in (draft, target))
 
 
 def greedy(rng, n, V):
-    """One-hot laws, as at temperature 0; every second pair agrees."""
+    """One-hot distributions, as at temperature 0; every second pair agrees."""
     best = rng.integers(V, size=n)
     return np.eye(V)[best], np.eye(V)[(best + np.arange(n) % 2) % V]
 
@@ -92,12 +94,14 @@ def all_trees(shape, models, most=1_000_000):
     """
     parents, V = shape.parents, models.V
     assert V ** (len(parents) - 1) <= most
+    # One tree, the root; each further node multiplies them by the tokens that it may carry.
+    # prefixes: the number, in base V, that the path to a node spells; its row in the tables.
     prefixes, tokens = np.zeros((1, len(parents)), int), np.zeros((1, len(parents)), int)
     probability = np.ones(1)
     for v in range(1, len(parents)):
         parent = parents[v]
         law = models.draft[shape.depths[parent]][prefixes[:, parent]]  # (B, V)
-        tree, token = np.nonzero(law)
+        tree, token = np.nonzero(law)  # which tree goes on with which token
         tokens, prefixes = tokens[tree], prefixes[tree]
         probability = probability[tree] * law[tree, token]
         tokens[:, v], prefixes[:, v] = token, prefixes[:, parent] * V + token
@@ -110,11 +114,12 @@ def all_trees(shape, models, most=1_000_000):
 
 
 def law_of(ends, residual, trees, models):
-    """ends (B, N), residual (B, N, V), what all_trees gave -> the law of H + 1 tokens
+    """ends (B, N), residual (B, N, V), what all_trees gave -> the distribution of H + 1 tokens
     (V^(H+1),)."""
     shape, (_, _, target), prefixes, probability = trees
     V, H = models.V, shape.depths.max()
     mass = residual.sum(-1, keepdims=True)
+    # A residual without mass stands where no path ends; any distribution will do.
     next_token = np.where(mass > 0, residual / np.where(mass > 0, mass, 1), target)
     weight = probability[:, None, None] * ends[:, :, None] * next_token  # (B, N, V)
     law = np.zeros(1)
@@ -122,13 +127,14 @@ def law_of(ends, residual, trees, models):
         # What was emitted before is continued by the target; what ends here adds its own token.
         law = (law[:, None] * models.target[t]).ravel() if t else np.zeros(V)
         rows = np.flatnonzero(shape.depths == t)
-        code = prefixes[:, rows, None] * V + np.arange(V)
+        # Paths that end at depth t and add a token, booked under the prefix that they spell.
+        code = prefixes[:, rows, None] * V + np.arange(V)  # (B, rows, V)
         law += np.bincount(code.ravel(), weight[:, rows].ravel(), minlength=V ** (t + 1))
     return law
 
 
 def target_law_of(models, H):
-    """The target's own law of H + 1 tokens (V^(H+1),)."""
+    """The target's own distribution of H + 1 tokens (V^(H+1),)."""
     law = models.target[0].ravel()
     for t in range(1, H + 1):
         law = (law[:, None] * models.target[t]).ravel()
@@ -143,6 +149,7 @@ def bias_and_length(rule, shape, models):
     trees = all_trees(shape, models)
     _, arrays, _, probability = trees
     ends, residual = rule.judge(shape, *arrays)
+    # On each tree the path must end somewhere, whatever the mean over trees says.
     assert ends.min() >= 0 and np.allclose(ends.sum(-1), 1, atol=1e-12)
     difference = law_of(ends, residual, trees, models) - target_law_of(models, shape.depths.max())
     return 0.5 * np.abs(difference).sum(), float(probability @ (ends @ shape.depths))
@@ -153,7 +160,7 @@ def all_tuples(draft_probs, k, replacement=True):
     for X in itertools.product(range(len(draft_probs)), repeat=k):
         probability, left = 1.0, draft_probs.copy()
         for x in X:
-            probability *= left[x]
+            probability *= left[x]  # of what the earlier draws have left
             if not replacement:
                 left[x] = 0
                 left = left / left.sum() if left.sum() > 0 else left
