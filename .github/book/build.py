@@ -24,10 +24,9 @@ PICTURES = {".png", ".gif", ".svg", ".html"}
 def pages():
     """{file of the repository: its name in the book without suffix}, both relative and posix."""
     found = {"README.md": "index"}
-    for folder in sorted(path.name for path in ROOT.glob("0?_*")):
-        found[f"{folder}/README.md"] = f"{folder}/index"
-        found[f"{folder}/walkthrough.ipynb"] = f"{folder}/walkthrough"
-        found[f"{folder}/RESULTS.md"] = f"{folder}/results"
+    for path in sorted([*ROOT.glob("0?_*/*.md"), *ROOT.glob("0?_*/*.ipynb")]):
+        name = "index" if path.name == "README.md" else path.stem.lower()
+        found[path.relative_to(ROOT).as_posix()] = f"{path.parent.name}/{name}"
     found |= {
         "tests/WORKSHOP.md": "tests/workshop",
         "data/README.md": "data/index",

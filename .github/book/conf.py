@@ -101,19 +101,18 @@ def toctree(caption, entries):
 
 def add_contents(app, page, text):
     """The front page leads to the chapters and the rest, a chapter to its rooms."""
-    there = set(PAGES.values())
+    there = app.env.found_docs
     chapters = sorted(name for name in there if re.match(r"0\d_\w+/index$", name))
     if page == "index":
         rest = ["tests/workshop", "glossary", "data/index", "contributing", "changelog"]
         text[0] += toctree("Chapters", chapters)
         text[0] += toctree("More", [name for name in rest if name in there])
     elif page in chapters:
-        folder = page.split("/")[0]
-        rooms = {"Lesson": "walkthrough", "Results": "results", "Step by step": "step"}
-        text[0] += toctree("", [
-            f"{title} <{room}>" for title, room in rooms.items()
-            if f"{folder}/{room}" in there | {f"{f.parent.parent.name}/step"
-                                              for f in ROOT.glob("0?_*/pictures/step.html")}])
+        rooms = {"walkthrough": "Lesson", "results": "Results", "step": "Step by step"}
+        more = sorted(name.split("/")[1] for name in there - {page}
+                      if name.startswith(page.replace("index", "")))
+        text[0] += toctree("", [f"{rooms[name]} <{name}>" for name in rooms if name in more])
+        text[0] += toctree("", [name for name in more if name not in rooms])
     elif page.endswith("walkthrough"):
         text[0] = fold_hidden_cells(text[0])
 
@@ -133,6 +132,12 @@ def fold_hidden_cells(text):
 # ------------------------------------------------------------------ links
 
 
+def ignored(path):
+    """Is the path of a folder that git ignores? Then the code host does not have it."""
+    lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    return any(f"/{line}" in f"/{path}/" for line in lines if line.endswith("/"))
+
+
 def leads_to(link, page):
     """Where a link of the repository leads from a page of the book.
 
@@ -140,7 +145,7 @@ def leads_to(link, page):
     """
     path, _, anchor = link.partition("#")
     path = normpath(str(PurePosixPath(SOURCES.get(page, page)).parent / path))
-    if path.startswith("..") or not (ROOT / path).exists():
+    if path.startswith("..") or not (ROOT / path).exists() or ignored(path):
         return None
     for file in (path, f"{path}/README.md", f"{path}/README.md".removeprefix("./")):
         if file in PAGES:
