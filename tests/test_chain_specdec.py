@@ -186,6 +186,14 @@ def test_greedy_text_equals_plain_decoding(seed, length):
             assert collect(steps, 40).tokens == plain
 
 
+def test_chains_fill_the_window_to_its_last_row():
+    """16 rows, all drafts stay: 2 + 5 + 5 + 4 rows; then from 8 on 5 + 3, again and again."""
+    target = random_gpt(3, block_size=16)
+    steps = speculate_chain(target, GPTDraft(target), [1, 2], 4, Sampler(0), Dice(0))
+    drafted = [step.drafted for step in collect(steps, 30).steps]
+    assert drafted[:7] == [4, 4, 3, 4, 2, 4, 2]
+
+
 def test_a_drafter_equal_to_the_target_is_always_accepted():
     target = random_gpt(3, block_size=128)
     for sampler in (Sampler(0), Sampler(1)):
