@@ -4,6 +4,8 @@ Blue is what is kept, grey what is rejected, orange what the target adds; times 
 of the verbs.
 """
 
+import statistics
+
 import torch
 
 from nanogpt.contest import summarize
@@ -26,7 +28,8 @@ def strip(ax, y, blocks):
     """A line of blocks one after another at height y. blocks: (milliseconds, colour, text)."""
     left = 0.0
     for ms, color, text in blocks:
-        ax.barh(y, ms, left=left, height=0.6, color=tint(color, 0.75), edgecolor="white")
+        ax.barh(y, ms, left=left, height=0.6, color=tint(color, 0.75),
+                edgecolor="white", linewidth=0.6)
         ax.text(left + ms / 2, y, text, ha="center", va="center", fontsize=8, color=INK)
         left += ms
     return left
@@ -88,24 +91,32 @@ def draw_repair(target_probs, draft_probs, residual_probs=None):
     return axes
 
 
+def median_round(generations):
+    """-> (milliseconds of a step, those of its verbs, {verb: ms}), medians over the steps."""
+    steps = [step.seconds for g in generations for step in g.steps]
+    verbs = {verb: 1e3 * statistics.median(step.get(verb, 0.0) for step in steps)
+             for verb in ("draft", "verify", "accept", "commit")}
+    return sum(verbs.values()), verbs
+
+
 def draw_round(results, name, baseline):
     """A round of one method, part by part, above the plain steps that write as many tokens.
 
-    results: {name: list of Generation}. The quotient of the two lengths is the speed-up, pooled
-    over the prompts. -> the Axes.
+    results: {name: list of Generation}. Medians, since a machine's load varies. -> the Axes, and
+    the quotient of the two lengths, the speed-up.
     """
-    line, plain = summarize(results[name]), summarize(results[baseline])
+    tau, (end, verbs) = summarize(results[name])["tau"], median_round(results[name])
+    step, _ = median_round(results[baseline])
     ax = new_axes(9, 2.4)
-    verbs = {verb: ms for verb, ms in line["verb_ms"].items() if verb in ("draft", "verify")}
-    parts = [(ms, VERBS[verb], f"{verb} {ms:.1f}") for verb, ms in verbs.items()]
-    rest = line["ms_per_step"] - sum(verbs.values())
-    end = strip(ax, 1, [*parts, (rest, VERBS["accept"], "")])
-    ax.text(end, 1, f"  accept, commit, Python {rest:.1f}", va="center", fontsize=8, color=FAINT)
-    whole, step = int(line["tau"]), plain["ms_per_step"]
-    steps = [(step, VERBS["verify"], f"{step:.1f}")] * whole
-    strip(ax, 0, [*steps, ((line["tau"] - whole) * step, VERBS["verify"], "")])
-    ax.set_yticks([1, 0], [f"one round\n{name}", f"{line['tau']:.2f} plain steps"])
-    plain_frame(ax, f"the time of {line['tau']:.2f} tokens", "milliseconds")
+    parts = [(verbs[verb], VERBS[verb], f"{verb} {verbs[verb]:.1f}")
+             for verb in ("draft", "verify")]
+    rest = verbs["accept"] + verbs["commit"]
+    strip(ax, 1, [*parts, (rest, VERBS["accept"], "")])
+    ax.text(end, 1, f"  accept, commit {rest:.1f}", va="center", fontsize=8, color=FAINT)
+    steps = [(step, VERBS["verify"], f"{step:.1f}")] * int(tau)
+    strip(ax, 0, [*steps, ((tau - int(tau)) * step, VERBS["verify"], "")])
+    ax.set_yticks([1, 0], [f"one round\n{name}", f"{tau:.2f} plain steps"])
+    plain_frame(ax, f"the time of {tau:.2f} tokens", "milliseconds")
     ax.grid(visible=False)
-    ax.set_xlim(0, 1.3 * max(end, line["tau"] * step))
-    return ax
+    ax.set_xlim(0, 1.25 * max(end, tau * step))
+    return ax, tau * step / end
