@@ -76,7 +76,6 @@ def multi_round(tree, target_probs, dice):
 def commit(self, rows):
     """Keep the new rows with these indices (0 = first row behind `length`), in this order.
 
-    A chain keeps a prefix, a tree keeps a root-to-node path; everything else is forgotten.
-    rows: a list of ints.
+    rows: a list of ints; everything else is forgotten.
     """
     raise NotImplementedError("not yet: commit")
