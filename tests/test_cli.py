@@ -9,7 +9,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ import torch
 from nanogpt import cli, clock, data, train
 from nanogpt.checkpoint import save_checkpoint
 from nanogpt.device import pick_device
+from nanogpt.model import GPT
+from nanogpt.sizes import SIZES
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {path.parent.name[:2]: path for path in sorted(ROOT.glob("0?_*/train_and_decode.py"))}
@@ -170,8 +171,28 @@ def test_help_tells_every_flag(capsys, monkeypatch, program):
     assert "(default: None)" not in said.out and "==SUPPRESS==" not in said.out
 
 
+def test_notebooks_run_quickly_with_a_narrow_target(monkeypatch, capsys):
+    """As many layers and heads as the real one, so that every cell finds what it asks for."""
+    run_notebooks = importlib.import_module("run_notebooks")
+    assert "--quick shows other numbers" in sentence_of(
+        run_notebooks.main, capsys, "--quick", "--write")
+    real = SIZES["baby"]
+    monkeypatch.setitem(SIZES, "baby", real)  # puts it back
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    exec(run_notebooks.QUICK, {})
+    quick = SIZES["baby"]
+    assert (quick.n_layer, quick.n_head, quick.block_size) == (
+        real.n_layer, real.n_head, real.block_size)
+    weights = sum(p.numel() for p in GPT(quick.config(62)).parameters())
+    assert weights < 1e6 and quick.recipe.steps < real.recipe.steps
+
+
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_training(tmp_path):
-    """One sentence, status 130, and the next run goes on where it stopped."""
+    """One sentence, status 130, and the next run goes on where it stopped.
+
+    What becomes of the weights is tested in test_train.py, in one process.
+    """
     if os.name == "nt":
         pytest.skip("Ctrl-C cannot be sent to a child alone")
     program = """
@@ -185,23 +206,23 @@ cli.run(train.main)
     command = [sys.executable, "-c", program, str(tmp_path), "--size", "draft",
                "--steps", "100000", "--threads", "1"]
     where = r"stopped at step (\d+) of 100000; the next run goes on there\n"
-    stops = []
+    stops = [0]
     for _ in range(2):
         child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  text=True)
         try:
             seen = ""
-            while "it/s" not in seen:  # the progress bar: training runs
+            # the progress bar: a step was made in this run
+            while max(map(int, re.findall(r"(\d+)/100000", seen)), default=0) <= stops[-1]:
                 seen += child.stderr.read(1)
                 assert child.poll() is None, seen
-            time.sleep(0.5)
             child.send_signal(signal.SIGINT)
             out, error = child.communicate(timeout=60)
         finally:
             child.kill()
         assert child.returncode == 130 and "Traceback" not in error
         stops.append(int(re.fullmatch(where, out.lstrip("\n"))[1]))
-    assert 0 < stops[0] < stops[1]
+    assert 0 < stops[1] < stops[2]
 
 
 @pytest.mark.parametrize("module, flags, sentence", [

@@ -108,10 +108,17 @@ def written(figure):
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
 
 
+def one_of_each_kind(frames):
+    """(index, frame), the last one of each verb."""
+    return {frame["verb"]: (index, frame) for index, frame in enumerate(frames)}.values()
+
+
+@pytest.mark.parametrize("choose", [
+    one_of_each_kind, pytest.param(enumerate, marks=pytest.mark.slow)], ids=["verbs", "all"])
 @pytest.mark.parametrize("chapter", CASES)
-def test_a_frame_shows_the_sentence_and_the_nodes_so_far(traces, chapter):
+def test_a_frame_shows_the_sentence_and_the_nodes_so_far(traces, chapter, choose):
     trace = traces[chapter]
-    for index, frame in list(enumerate(trace["frames"]))[::-2]:
+    for index, frame in choose(trace["frames"]):
         figure = gif.draw_frame(trace, index)
         texts, tree = written(figure), figure.axes[0]
         assert " ".join(frame["text"].split()) in [" ".join(text.split()) for text in texts]
@@ -177,18 +184,27 @@ def test_a_gif_that_cannot_be_written(traces, tmp_path):
 # ---------------------------------------------------------------- the scripts
 
 
+def last_two(trace, path):
+    """Drawing all frames takes seconds, so the quick test draws the last two."""
+    return gif.save_gif({**trace, "frames": trace["frames"][-2:]}, path)
+
+
+@pytest.mark.parametrize("save", [
+    last_two, pytest.param(gif.save_gif, marks=pytest.mark.slow)], ids=["two frames", "all"])
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_script_writes_its_page_and_its_gif(chapter, tmp_path, capsys):
+def test_every_script_writes_its_page_and_its_gif(chapter, save, tmp_path, capsys):
     script = str(step_page.chapters()[chapter] / "experiments" / "step_through.py")
     with small_models() as patch:
+        patch.setattr(step_page, "save_gif", save)
         patch.setattr(sys, "argv", [script, "--prompt", "abc", "--steps", "20",
                                     "--precision", "float32", "--out", str(tmp_path)])
         patch.setattr(sys, "path", list(sys.path))
         runpy.run_path(script, run_name="__main__")
     html = (tmp_path / "step.html").read_text(encoding="utf-8")
     assert f'"chapter": "{chapter}"' in html
+    told = int(re.search(r"\((\d+) frames", capsys.readouterr().out)[1])
     with Image.open(tmp_path / "step.gif") as picture:
-        assert f"({picture.n_frames} frames" in capsys.readouterr().out
+        assert picture.n_frames == (2 if save is last_two else told) <= told
 
 
 def test_a_bad_count_of_steps_is_refused(tmp_path):
