@@ -13,7 +13,7 @@ from posixpath import normpath, relpath
 
 from docutils import nodes
 from latex2mathml import converter
-from PIL import Image
+from PIL import Image, ImageDraw
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
@@ -282,6 +282,13 @@ def draw_previews(folder):
         card.save(folder / f"{gif.parent.parent.name}.png", optimize=True)
 
 
+def draw_icon(path):
+    """What a browser asks for beside a step page that stands alone: the root, a circle."""
+    icon = Image.new("RGBA", (64, 64))
+    ImageDraw.Draw(icon).ellipse((6, 6, 58, 58), fill="#0072b2")
+    icon.save(path)
+
+
 def name_the_page(app, page, template, context, doctree):
     """Its file on the code host, and its picture for link previews."""
     if page in SOURCES:
@@ -306,6 +313,7 @@ def copy_pictures(app, error):
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, to)
     draw_previews(Path(app.outdir) / "_static" / "previews")
+    draw_icon(Path(app.outdir) / "favicon.ico")
 
 
 def setup(app):
