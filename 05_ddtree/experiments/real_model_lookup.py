@@ -23,6 +23,7 @@ class TextTable:
     def read(self, tokens):
         """Append tokens to the text, and count them."""
         for token in tokens:
+            # The contexts of every length that end here; all are counted as the text grows.
             for length in range(1, min(self.longest, len(self.text)) + 1):
                 self.counts[tuple(self.text[-length:])][token] += 1
             self.text.append(token)
@@ -40,7 +41,7 @@ class TextTable:
             counts = self.counts.get(tuple(context[-length:]))
             if counts is None:  # then no longer context was seen either
                 break
-            weight = 1 / (sum(counts.values()) + len(counts))
+            weight = 1 / (sum(counts.values()) + len(counts))  # 1 / (c + t)
             probs = {token: p * len(counts) * weight for token, p in probs.items()}
             for token, count in counts.items():
                 probs[token] = probs.get(token, 0.0) + count * weight
@@ -55,7 +56,7 @@ class LookupDrafter:
     n: contexts hold at most n - 1 tokens. Raises ValueError for a budget or width below 1, n < 2.
     """
 
-    def __init__(self, budget, width=None, n=5, least=0.1):
+    def __init__(self, budget, width=None, n=5, least=0.15):
         if budget < 1 or n < 2 or (width is not None and width < 1):
             raise ValueError(f"budget is {budget}, n {n} and width {width}; at least 1, 2 and 1 "
                              "are needed")
@@ -76,7 +77,7 @@ class LookupDrafter:
         if room:
             self.push_children(heap, 0, 1.0, paths[0])
         while heap and len(tokens) <= self.budget:
-            minus_mass, parent, token = heapq.heappop(heap)
+            minus_mass, parent, token = heapq.heappop(heap)  # the best path that waits
             row = len(tokens)
             tokens.append(token)
             parents.append(parent)
@@ -87,8 +88,9 @@ class LookupDrafter:
 
     def push_children(self, heap, row, mass, path):
         """Offer what may follow a node. mass: the probability of its path, path: from the root."""
+        # What it drafted before counts as read: a marginal of DDTree cannot look at it.
         context = (self.table.text[-self.table.longest:] + path)[-self.table.longest:]
         probs = self.table.next_probs(context)
         for token in sorted(probs, key=probs.get, reverse=True)[:self.width]:
-            if mass * probs[token] >= self.least:
+            if mass * probs[token] >= self.least:  # c(N) grows by some percent a row
                 heapq.heappush(heap, (-mass * probs[token], row, token))
