@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from block_diffusion import BlockConfig, BlockDraft
-from nanogpt.model import GPT, GPTConfig
+from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
+from nanogpt.model import GPT, GPTConfig, norm
 from nanogpt.sampling import Sampler
 from test_chain_specdec import random_gpt
 from test_ddtree import random_drafter
@@ -35,6 +35,18 @@ def test_a_block_ends_with_the_window():
     draft = BlockDraft(random_drafter(random_gpt(2, block_size=64), 5))
     assert [draft.marginals(6, room).shape for room in (9, 4, 2, 0)] == [
         (4, 11), (4, 11), (2, 11), (0, 11)]
+
+
+def test_a_slot_speaks_for_the_token_at_its_own_place():
+    """Layers of a new drafter change nothing yet: every masked slot says what the mask vector says,
+    and the root's own slot, which would speak of the root, is left out."""
+    target = random_gpt(2)
+    network = BlockDrafter(target, BlockConfig(4, 2, (0, 1, 2), transition=False)).double()
+    draft = BlockDraft(network)
+    for root in (3, 7):
+        expected = torch.log_softmax(target.lm_head(norm(network.mask)), -1).expand(4, -1)
+        torch.testing.assert_close(draft.marginals(root, 9).double(), expected.detach(),
+                                   rtol=0, atol=1e-5)
 
 
 def test_training_sees_what_decoding_sees():

@@ -246,7 +246,9 @@ class AsGoodAsNew:
         return mine
 
 
-NGRAM = NGramDraft(torch.arange(300) ** 2 % 11, 11, n=4)
+# Long enough to have seen every context of three tokens, so that what was read before matters.
+NGRAM = NGramDraft(
+    torch.randint(11, (9000,), generator=torch.Generator().manual_seed(0)), 11, n=4)
 DRAFTERS = {
     "DDTree": lambda network: DDTreeDrafter(network, 40),
     "chain": BlockChainDrafter,
@@ -306,6 +308,17 @@ def test_the_top_tree_has_its_children_node_after_node(monkeypatch):
     assert tree.tokens.tolist() == [7, 1, 2, 0, 2, 0, 2, 2, 2, 2, 2]
     assert tree.parents.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6]
     assert drafter.propose(7, 1).tokens.tolist() == [7, 1, 2]
+
+
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_decoding_sets_the_drafters_temperature(temperature):
+    target, sampler = random_gpt(1), Sampler(temperature)
+    network = random_drafter(target, 1)
+    drafter = DDTreeDrafter(network, 9, draft_temperature(temperature))
+    ours = collect(decode_ddtree(target, network, 9, [1, 2, 3], sampler, Dice(0)), 12)
+    wanted = collect(speculate(target, drafter, [1, 2, 3], sampler, Dice(0)), 12)
+    trees, others = ([s.detail.tree for s in run.steps] for run in (ours, wanted))
+    assert [prefixes(tree) for tree in trees] == [prefixes(tree) for tree in others]
 
 
 def test_a_cold_drafter_sharpens_its_marginals_and_deepens_its_tree():
