@@ -20,11 +20,11 @@ FOLLOWERS = torch.tensor([0, 3, 0, 3, 0, 3, 0, 2, 0, 2, 0, 1, 0])  # 0 -> 3 (3x)
 
 def test_the_bigrams_table_by_hand():
     """The text 0 1 2 2 1 0 0 1: after 0 came 0 once and 1 twice, ..."""
-    drafter = BigramDraft(torch.tensor([0, 1, 2, 2, 1, 0, 0, 1]), 3, smoothing=0.5)
-    counts = [[1, 2, 0], [1, 0, 1], [0, 1, 1]]
+    drafter = TreeBigram(torch.tensor([0, 1, 2, 2, 1, 0, 0, 1]), 3, smoothing=0.5)
+    counts = torch.tensor([[1, 2, 0], [1, 0, 1], [0, 1, 1]])
     for token in range(3):
-        assert drafter.logits(token).exp().tolist() == pytest.approx(
-            [count + 0.5 for count in counts[token]])
+        torch.testing.assert_close(drafter.logits(token).exp(), counts[token] + 0.5)
+    torch.testing.assert_close(drafter.level([1, 0], [0, 0]).exp(), counts[[1, 0]] + 0.5)
 
 
 def test_picking_and_drawing_by_hand():
