@@ -35,7 +35,6 @@ class PackedLinear(nn.Module):
         weight = linear.weight.detach().to(dtype)
         # Opaque to torch: neither a parameter nor in state_dict, and deepcopy cannot read it.
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
-        self.count = weight.numel()  # of the parameters that the packed order hides
         self.plain = weight if dtype == torch.float32 else None  # for a single row, see forward
 
     def __deepcopy__(self, memo):
@@ -116,12 +115,6 @@ def packed_dtype(model):
     """
     layers = (module for module in model.modules() if isinstance(module, PackedLinear))
     return next((layer.dtype for layer in layers), None)
-
-
-def parameter_count(model):
-    """How many parameters a model has, those of packed layers included."""
-    packed = (module for module in model.modules() if isinstance(module, PackedLinear))
-    return sum(p.numel() for p in model.parameters()) + sum(layer.count for layer in packed)
 
 
 def precision_of(model):

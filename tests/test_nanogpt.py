@@ -16,7 +16,7 @@ from nanogpt.data import (
     read_ranks,
 )
 from nanogpt.model import GPT, GPTConfig
-from nanogpt.packing import can_pack, for_decoding, packed_dtype, parameter_count, precision_of
+from nanogpt.packing import can_pack, for_decoding, packed_dtype, precision_of
 from nanogpt.sampling import Dice, Sampler
 
 # ---------------------------------------------------------------- data
@@ -199,7 +199,6 @@ def test_a_packed_model_stays_close(precision, rows):
     assert (ours - theirs).abs().max() < (0.05 if precision == "bfloat16" else 1e-5) * theirs.std()
     assert packed_dtype(packed) == getattr(torch, precision) and packed_dtype(model) is None
     assert precision_of(packed) == precision and precision_of(model) == "float32"
-    assert parameter_count(packed) == parameter_count(model)
 
 
 def test_a_packed_model_can_be_copied_and_packed_again(precision):

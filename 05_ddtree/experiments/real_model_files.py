@@ -116,9 +116,11 @@ def load_model(name, device, precision):
     except torch.OutOfMemoryError:
         raise ValueError(f"the model '{name}' does not fit into the memory of {device}; take a "
                          "smaller one, or --device cpu") from None
+    millions = model.num_parameters() / 1e6  # packed layers would hide theirs
     if packed == torch.bfloat16 or (packed and model.num_parameters() < LARGEST_PACKED):
         pack(model, packed)
     target = TransformersModel(model)
+    target.millions = millions
     check_branching(target)
     return target
 

@@ -17,7 +17,6 @@ from nanogpt.clock import cost_curve
 from nanogpt.contest import compare, speedup, summarize
 from nanogpt.decoding import plain_decode
 from nanogpt.device import device_name
-from nanogpt.packing import parameter_count
 from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
 from nanogpt.transformers_model import Greedy, need_transformers
@@ -179,8 +178,7 @@ def fitting_tokens(tokenizer, prompt, room):
 
 def print_model(name, target):
     """One line about the target and the machine."""
-    millions = parameter_count(target.model) / 1e6
-    print(f"{name}: {millions:.0f}M target in {target.precision} on {device_name(target.device)}; "
+    print(f"{name}: {target.millions:.0f}M target in {target.precision} on {device_name(target.device)}; "
           f"torch {torch.__version__}, transformers {need_transformers().__version__}")
 
 
