@@ -121,10 +121,11 @@ class StackedLinear(nn.Module):
 
     def __init__(self, weights):
         super().__init__()
-        self.weight = torch.stack([weight.detach() for weight in weights])  # (H, C_out, C_in)
+        self.weight = torch.stack([weight.detach() for weight in weights]).mT  # (H, C_in, C_out)
 
     def forward(self, x):
-        return x @ self.weight.mT  # head h's rows meet head h's weights only
+        # Head h's rows meet head h's weights only; rows that all heads share come as (1, N, C_in).
+        return torch.bmm(x.expand(len(self.weight), -1, -1), self.weight)
 
 
 class StackedHeads(DraftHead):
@@ -160,8 +161,7 @@ class StackedHeads(DraftHead):
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
-        # One text, so one row of features for all: (1, 1, C_in) @ (H, C_in, W) -> (H, 1, W)
-        states = self.features(hidden, rows[-1:])
+        states = self.features(hidden, rows[-1:])  # one text for all heads: (1, 1, C_in), (H, 1, W)
         for head, state in zip(self.heads, states, strict=True):
             head.state = state  # (1, W), as if the head had observed by itself
 

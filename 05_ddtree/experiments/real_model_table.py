@@ -178,7 +178,8 @@ def fitting_tokens(tokenizer, prompt, room):
 
 def print_model(name, target):
     """One line about the target and the machine."""
-    print(f"{name}: {target.millions:.0f}M target in {target.precision} on {device_name(target.device)}; "
+    print(f"{name}: {target.millions:.0f}M target in {target.precision} on "
+          f"{device_name(target.device)}; "
           f"torch {torch.__version__}, transformers {need_transformers().__version__}")
 
 
