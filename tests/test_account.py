@@ -9,7 +9,7 @@ import torch
 import chain_specdec
 import tree_attention
 from chain_specdec import GPTDraft, speculate_chain
-from nanogpt import decoding
+from fake_clock import FakeClock
 from nanogpt.account import (
     distinct_share,
     extra_ms,
@@ -88,22 +88,8 @@ def test_a_speed_up_above_tau_is_told_in_another_way(rounds, verdict):
 # ---------------------------------------------------------------- what is booked under which verb
 
 
-COSTS = {"propose": 1.0, "mask": 2.0, "forward": 4.0, "sampler": 8.0, "dice": 16.0, "commit": 32.0,
-         "observe": 64.0}
-
-
-class FakeClock:
-    """A clock that only these calls move: `takes(what, f)` is f, and then so many seconds later."""
-
-    def __init__(self, monkeypatch):
-        self.now = 0.0
-        monkeypatch.setattr(decoding.time, "perf_counter", lambda: self.now)
-
-    def takes(self, what, call):
-        def slow(*args, **kwargs):
-            self.now += COSTS[what]
-            return call(*args, **kwargs)
-        return slow
+# seconds, on a fake clock: sums of powers of two say what they are made of
+PROPOSE, MASK, FORWARD, SAMPLER, DICE, COMMIT, OBSERVE = 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0
 
 
 class SlowDice(Dice):
@@ -111,22 +97,22 @@ class SlowDice(Dice):
 
     def __init__(self, clock):
         super().__init__(3)
-        self.draw = clock.takes("dice", super().draw)
+        self.draw = clock.takes(DICE, super().draw)
 
 
 def slow_decoders(clock, monkeypatch):
-    """{name: a decoding loop whose parts take the seconds of COSTS}; target and dice differ."""
+    """{name: a decoding loop whose parts take so many seconds}."""
     target = random_gpt(1, block_size=64)
     slow_target = copy.copy(target)
-    slow_target.forward = clock.takes("forward", target.forward)
-    sampler = clock.takes("sampler", Sampler(0.0))
-    monkeypatch.setattr(KVCache, "commit", clock.takes("commit", KVCache.commit))
+    slow_target.forward = clock.takes(FORWARD, target.forward)
+    sampler = clock.takes(SAMPLER, Sampler(0.0))
+    monkeypatch.setattr(KVCache, "commit", clock.takes(COMMIT, KVCache.commit))
     monkeypatch.setattr(tree_attention, "ancestor_mask",
-                        clock.takes("mask", tree_attention.ancestor_mask))
+                        clock.takes(MASK, tree_attention.ancestor_mask))
     chain, tree = GPTDraft(random_gpt(1, block_size=64)), fixed_drafter(clock)
-    monkeypatch.setattr(chain_specdec, "draft", clock.takes("propose", lambda *a: (
+    monkeypatch.setattr(chain_specdec, "draft", clock.takes(PROPOSE, lambda *a: (
         [1, 2, 3], [torch.full((11,), 1 / 11)] * 3)))
-    chain.observe = clock.takes("observe", lambda *a: None)
+    chain.observe = clock.takes(OBSERVE, lambda *a: None)
     return {
         "plain": plain_decode(slow_target, [1, 2], sampler, SlowDice(clock)),
         "chain": speculate_chain(slow_target, chain, [1, 2], 3, sampler, SlowDice(clock)),
@@ -139,25 +125,24 @@ def fixed_drafter(clock):
     def propose(root, room):
         return Tree([root, 1, 2, 3], [-1, 0, 0, 1])
 
-    return SimpleNamespace(reset=lambda: None, observe=clock.takes("observe", lambda *a: None),
-                           propose=clock.takes("propose", propose))
+    return SimpleNamespace(reset=lambda: None, observe=clock.takes(OBSERVE, lambda *a: None),
+                           propose=clock.takes(PROPOSE, propose))
 
 
 def test_every_loop_books_the_same_thing_under_the_same_verb(monkeypatch):
     clock = FakeClock(monkeypatch)
-    forward, sampler, dice, commit = (COSTS[w] for w in ("forward", "sampler", "dice", "commit"))
     for name, steps in slow_decoders(clock, monkeypatch).items():
         next(steps)  # the prefill
         for _ in range(4):
             start = clock.now
             step = next(steps)
-            drawn = step.seconds["accept"] / dice  # coins and draws: as many as the rule asks for
-            expected = {"verify": forward + sampler, "accept": drawn * dice, "commit": commit}
+            drawn = step.seconds["accept"] / DICE  # coins and draws: as many as the rule asks for
+            expected = {"verify": FORWARD + SAMPLER, "accept": drawn * DICE, "commit": COMMIT}
             if name != "plain":
-                expected["draft"] = COSTS["propose"]
-                expected["commit"] += COSTS["observe"]
+                expected["draft"] = PROPOSE
+                expected["commit"] += OBSERVE
             if name == "tree":
-                expected["verify"] += COSTS["mask"]
+                expected["verify"] += MASK
             assert step.seconds == expected, name
             assert drawn == int(drawn) >= 1
             assert sum(step.seconds.values()) == clock.now - start  # no second is booked twice
@@ -169,7 +154,7 @@ def test_the_account_of_decoders_on_a_fake_clock(monkeypatch):
     texts = {name: [collect(steps, 20)]
              for name, steps in slow_decoders(clock, monkeypatch).items()}
     plain = summarize(texts["plain"])
-    assert plain["ms_per_step"] == pytest.approx(1e3 * (4 + 8 + 16 + 32))
+    assert plain["ms_per_step"] == pytest.approx(1e3 * (FORWARD + SAMPLER + DICE + COMMIT))
     for name in ("chain", "tree"):
         parts, line = extra_ms(texts[name], texts["plain"]), summarize(texts[name])
         assert sum(parts.values()) == pytest.approx(line["ms_per_step"] - plain["ms_per_step"])
