@@ -149,7 +149,7 @@ def no_network(monkeypatch, tmp_path):
         raise ConnectionError("Name or service not known")
 
     def not_cached(*args, **kwargs):
-        raise real_model_files.huggingface_hub.errors.LocalEntryNotFoundError("not there")
+        raise real_model_files.hub_errors.LocalEntryNotFoundError("not there")
 
     monkeypatch.setattr(real_model_files.huggingface_hub, "model_info", unreachable)
     monkeypatch.setattr(real_model_files.huggingface_hub, "snapshot_download", not_cached)
@@ -166,6 +166,33 @@ def test_no_network_and_no_model(no_network, capsys, flags, sentence):
         run(lambda: real_model.main(flags))
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and sentence in error and error.count("\n") == 1
+
+
+def test_the_hub_is_asked_first_then_its_cache(monkeypatch, tmp_path):
+    """No code, no pickles: of a repository only weights, configs and tokenizers are taken."""
+    hub, asked = real_model_files.huggingface_hub, []
+    monkeypatch.setattr(hub, "model_info", lambda name, timeout: None)
+    monkeypatch.setattr(hub, "snapshot_download",
+                        lambda name, **how: asked.append(how) or str(tmp_path))
+    assert real_model_files.find_model("a/b") == tmp_path
+    assert not asked[0]["local_files_only"] and "*.safetensors" in asked[0]["allow_patterns"]
+    assert not any(".py" in wanted or ".bin" in wanted for wanted in asked[0]["allow_patterns"])
+
+    def unreachable(name, timeout):
+        raise ConnectionError
+
+    monkeypatch.setattr(hub, "model_info", unreachable)
+    assert real_model_files.find_model("a/b") == tmp_path and asked[1]["local_files_only"]
+
+    def refuses(name, timeout):
+        kind = real_model_files.hub_errors.HfHubHTTPError
+        error = kind.__new__(kind)  # its constructor wants a response of the network
+        error.args = ("404 Client Error. (Request ID: 1)\n\nNot found",)
+        raise error
+
+    monkeypatch.setattr(hub, "model_info", refuses)
+    with pytest.raises(ValueError, match="the hub refuses the model 'a/b'"):
+        real_model_files.find_model("a/b")
 
 
 def test_a_model_that_cannot_branch_or_be_loaded(folders, tmp_path, capsys):

