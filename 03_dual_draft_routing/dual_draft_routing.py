@@ -16,8 +16,6 @@ Source: "Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026). It
 
 import math
 
-import torch
-
 from tree_attention import Tree  # chapter 02
 
 # ---------------------------------------------------------------- one head's tree
