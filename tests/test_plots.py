@@ -106,6 +106,26 @@ def test_measurements():
     assert texts(ax) == ["0.50", "0.70", "0", "0"]
 
 
+def test_more_than_four_lines_are_split_into_two_rows():
+    """Names that end alike share a row; all rows have the same scales."""
+    line = ([4, 8], [1, 2], [0.9, 1.1])
+    names = [f"{kind}, T={t}" for kind in ("tree", "chain", "block") for t in (0, 1)]
+    assert [list(group) for group in plots.split_lines({name: line for name in names})] == [
+        ["tree, T=0", "chain, T=0", "block, T=0"], ["tree, T=1", "chain, T=1", "block, T=1"]]
+    assert [list(group) for group in plots.split_lines(dict.fromkeys("abcde"))] == [
+        ["a", "b", "c"], ["d", "e"]]
+    axes = plots.draw_sweep({name: line for name in names}, "drafts", log2=True)
+    assert len(axes) == 4 and axes[0].get_ylim() == axes[2].get_ylim()
+    assert [len(ax.get_legend().get_texts()) for ax in axes[::2]] == [3, 3]
+
+
+def test_lines_in_one_panel():
+    ax = plots.draw_lines({"10.7M": ([1, 2], [1, 3]), "0.8M": ([1, 4], [1, 2])}, "B", "tau",
+                          log2=True)
+    assert [line.get_ydata() for line in ax.lines] == [[1, 3], [1, 2]]
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "2", "4"]
+
+
 def test_shares_by_position():
     """Where nothing was tested there is no point."""
     ax = plots.draw_positions({"bigram": [0.5, 0.25, float("nan")], "small": [0.75, 0.5, 1.0]})

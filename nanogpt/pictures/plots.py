@@ -3,9 +3,10 @@
 Every function draws into the matplotlib Axes it is given, or makes one of a size that suits a
 notebook, and returns it; `save` writes it to a file. No setting of matplotlib is changed.
 
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart. Blue always
-means accepted or kept, grey rejected, orange the token that the target adds; where two heads
-draft, green is head 1 and purple head 2.
+One colour has one meaning: blue is the accepted path and what is kept, grey what is rejected,
+orange the target's own (its token and its p), light blue the drafter's q, green head 1, pink
+head 2, red a mistake. The times of the verbs have colours of their own. All but red are Okabe and
+Ito's, which colour-blind readers can tell apart.
 """
 
 from pathlib import Path
@@ -15,12 +16,14 @@ import torch
 from matplotlib.colors import to_rgb
 
 INK, FAINT, GREY = "#222222", "#777777", "#B5B5B5"
-BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#C7261B"
 PURPLE, SKY = "#CC79A7", "#56B4E9"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, INK, FAINT)
 HEADS = (GREEN, PURPLE)
+TARGET, DRAFTER = ORANGE, SKY  # p and q
 MARKERS = "osD^vPX*"
-VERBS = {"draft": ORANGE, "verify": BLUE, "accept": GREEN, "commit": PURPLE}
+VERBS = {"draft": "#C9A66B", "verify": "#7C8DA6", "accept": "#A3B18A", "commit": "#D8CFC0"}
+MOST_LINES = 4  # in one panel; more are split into two rows of panels
 
 
 def visible(text):
@@ -263,13 +266,35 @@ def draw_cache(committed, new, kept, ax=None):
 # ---------------------------------------------------------------- measurements
 
 
+def split_lines(curves):
+    """{name: anything} -> list of such dicts of at most MOST_LINES, if that can be done in two.
+
+    Names that end alike, as in "tree, T=1", stay together; else the first half and the second.
+    """
+    if len(curves) <= MOST_LINES:
+        return [curves]
+    names = list(curves)
+    ends = list(dict.fromkeys(name.rpartition(", ")[2] for name in names))
+    half = (len(names) + 1) // 2
+    groups = ([[n for n in names if n.rpartition(", ")[2] == end] for end in ends]
+              if len(ends) == 2 else [names[:half], names[half:]])
+    return [{name: curves[name] for name in group} for group in groups]
+
+
 def draw_sweep(curves, xlabel, axes=None, log2=False):
     """Two panels over a budget (or K): tau on the left, speed-up on the right.
 
     curves: {name: (xs, taus, speed-ups)}, lists of equal length; the line at 1 is plain decoding.
-    log2: double the budget from tick to tick. -> the two Axes.
+    log2: double the budget from tick to tick. More lines than MOST_LINES are split into two rows
+    of panels with the same scales, see split_lines. -> the Axes, two or four.
     """
-    given, axes = axes is not None, axes or new_axes(10, 4.1, columns=2)
+    if axes is None and len(groups := split_lines(curves)) == 2:
+        _, grid = plt.subplots(2, 2, figsize=(10, 8), sharex="col", sharey="col",
+                               layout="constrained")
+        for row, group in zip(grid, groups, strict=True):
+            draw_sweep(group, xlabel, row, log2)
+        return list(grid.flat)
+    given, axes = axes is not None, axes if axes is not None else new_axes(10, 4.1, columns=2)
     for i, (name, (xs, taus, speedups)) in enumerate(curves.items()):
         for ax, ys in zip(axes, (taus, speedups), strict=True):
             ax.plot(xs, ys, color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
@@ -290,6 +315,25 @@ def draw_sweep(curves, xlabel, axes=None, log2=False):
         axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
                               ncols=min(len(curves), 4), **look)
     return axes
+
+
+def draw_lines(curves, xlabel, ylabel, title=None, ax=None, log2=False):
+    """One panel, a line a name, say the tau at which a budget breaks even. -> the Axes.
+
+    curves: {name: (xs, ys)}; log2: double x from tick to tick.
+    """
+    ax = ax or new_axes(7, 3.8)
+    for i, (name, (xs, ys)) in enumerate(curves.items()):
+        ax.plot(list(xs), list(ys), color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
+                linewidth=1.8, label=name)
+    ticks = sorted({x for xs, _ in curves.values() for x in xs})
+    if log2:
+        ax.set_xscale("log", base=2)
+    ax.set_xticks(ticks, [f"{x:g}" for x in ticks])
+    ax.minorticks_off()
+    if len(curves) > 1:
+        ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    return plain_frame(ax, title, xlabel, ylabel)
 
 
 def draw_acceptance(lengths, ax=None):
@@ -315,14 +359,11 @@ def draw_positions(shares, ax=None):
 
     shares: {name: list of K shares, nan where nothing was tested}.
     """
-    ax = ax or new_axes(6, 3.4)
-    for i, (name, values) in enumerate(shares.items()):
-        ax.plot(range(1, len(values) + 1), values, color=SERIES[i % 8], marker=MARKERS[i % 8],
-                linewidth=1.8, label=name)
+    ax = draw_lines({name: (range(1, len(values) + 1), values)
+                     for name, values in shares.items()}, "position in the chain",
+                    "share kept of those tested", ax=ax or new_axes(6, 3.4))
     ax.set_ylim(0, 1.03)
-    ax.set_xticks(range(1, max(map(len, shares.values())) + 1))
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
-    return plain_frame(ax, None, "position in the chain", "share kept of those tested")
+    return ax
 
 
 def draw_predicted(points, ax=None, what="speed-up"):
