@@ -1,43 +1,54 @@
-"""The frames of a step that is judged by coins: chapter 01's rule, and multi-round rejection."""
+"""The frames of a step that is judged by coins: chapter 01's rule, and multi-round rejection.
+
+They show the numbers and the verdicts. The formulas are for the reader to find.
+"""
 
 from chain_specdec import residual
-from nanogpt.pictures.story import short
+from nanogpt.pictures.story import listed, short
 
 
 def tell_coins(story, rolls):
-    """min(1, target / draft) for each child in turn, else the residual; chapter 02 tells it too.
+    """A coin for each child in turn, then a draw of the target's own; chapter 02 tells it too.
 
     rolls: those of the rule, see Story.draft.
     """
-    step, rolls, node, path = story.step, iter(rolls), 0, [0]
+    step, rolls, node, path, fresh = story.step, list(rolls), 0, [0], []
+    rolls.reverse()
     while node is not None:
         here, children = node, step.below(node)
         left, guess, node = step.target_probs[here], step.guesses[here], None
         for child in children:
-            token, roll = step.tokens[child], next(rolls)
+            token, roll = step.tokens[child], rolls.pop()
             t, d = float(left[token]), float(guess[token])
-            text = (f"Row {child}, {story.name(child)}: target {short(t)}, drafter "
-                    f"{short(d)}. Keep it with probability min(1, target / drafter) = "
-                    f"{short(roll.p)}. u = {short(roll.u)}: ")
-            law = story.bars(f"after {story.name(here)}", left, guess, [token])
+            text = (f"Row {child}, {story.name(child)}: target p = {short(t)}, drafter q = "
+                    f"{short(d)}. Keep it with probability {short(roll.p)}. "
+                    f"u = {short(roll.u)}: ")
+            chart = story.bars(f"after {story.name(here)}", left, guess, [token])
             if roll.value:
-                node, path = child, [*path, child]
-                story.frame("accept", text + "kept.", [child], law, story.line(roll),
-                           accepted=path)
+                node, path, fresh = child, [*path, child], [*fresh, story.name(child)]
+                # A run of kept drafts is one picture in the GIF: that of its last.
+                more = step.below(child) and rolls[-1].value
+                said = f"The target keeps {listed(fresh)}"
+                story.frame("accept", text + "kept.", [child], chart, story.line(roll),
+                            gif=None if more else said, accepted=path)
+                fresh = fresh if more else []
                 break
-            story.frame("accept", text + "rejected.", [child], law, story.line(roll),
-                       rejected=story.reject([child]), accepted=path)
+            other = child != children[-1]
+            story.frame("accept", text + "rejected.", [child], chart, story.line(roll),
+                        gif=f"{story.name(child)} is rejected, its sibling is tried"
+                        if other else None,
+                        rejected=story.reject([child]), accepted=path)
             left, guess = residual(left, guess), guess.clone()
             guess[token] = 0
             guess = guess / guess.sum() if guess.sum() > 0 else guess
-            more = child != children[-1]
-            story.frame("residual", "The residual, norm(max(target - drafter, 0)): what the "
-                       "drafter gave too little. " + (
-                           "The next child is judged against it, with the rejected token out "
-                           "of the drafter's law." if more else
-                           "The next token is drawn from it."),
-                       [here], story.bars(f"after {story.name(here)}", left,
-                                         guess if more else None, law="residual"))
+            story.frame("residual", "After a rejection the target's distribution is repaired. "
+                        + ("The next child is judged against what remains, the residual, and the "
+                           "rejected token leaves q." if other else
+                           "The next token is drawn from what remains, the residual."),
+                        [here], story.bars(f"after {story.name(here)}", left,
+                                           guess if other else None, law="residual"))
     story.state = {**story.state, "accepted": path}
-    story.own_token(next(rolls), here, "The residual gives the target's own token"
-                   if children else "", residual=bool(children))
+    story.own_token(rolls.pop(), here, "No child is left. The target draws its own token from the "
+                    "residual" if children else "", residual=bool(children),
+                    gif=children and f"{story.name(children[-1])} is rejected: the target draws "
+                    "a token of its own")

@@ -17,8 +17,9 @@ from nanogpt import cli
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, instructive, watch
-from nanogpt.pictures.story import Story
+from nanogpt.pictures.story import Story, listed, several
 from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 
 
@@ -32,7 +33,7 @@ def read_chain(root, detail):
 
 
 def record(args, dataset, device, prompt):
-    """-> the trace of an instructive step of speculate_chain, drafted by the small GPT."""
+    """-> the trace of an instructive step of speculate_chain, drafted by the small model."""
     target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
     small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
     sampler, dice = Sampler(1.0), VisibleDice(args.seed)
@@ -40,12 +41,18 @@ def record(args, dataset, device, prompt):
         target, GPTDraft(small), prompt, 5, sampler, dice), target, prompt, dice, args.steps,
         read_chain)
     story = Story(instructive(steps, dataset.tokenizer.decode), dataset.tokenizer.decode)
-    rolls = story.draft(sampled=True)
-    story.verify("Here every row has one child, and the mask is the causal one.")
+    rolls = story.draft(lambda rows: f"The drafter draws {listed(map(story.name, rows))}, one "
+                        "after another.", sampled=True,
+                        gif=(None, "A small drafter guesses 5 tokens, one after another"))
+    story.verify("Here every row has one child, and the mask is the causal one.",
+                 "One forward of the target reads all 5 guesses")
     tell_coins(story, rolls)
     story.commit()
-    return story.trace("01", "Chain", f"{args.size} target in {precision_of(target)}, 5 drafts of "
-                       "the small GPT, temperature 1")
+    brought = several(len(story.step.emitted), "new token")
+    return story.trace("01", "Speculative decoding", f"{SIZES[args.size].label} target in "
+                       f"{precision_of(target)}, {SIZES['draft'].label} drafter, 5 drafts, "
+                       "temperature 1", "A small model guesses, one forward of the target checks: "
+                       f"{brought}")
 
 
 if __name__ == "__main__":

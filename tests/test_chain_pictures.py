@@ -1,0 +1,56 @@
+"""The pictures of lesson 01: their bars add up to what they speak of."""
+
+import matplotlib
+import pytest
+import torch
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from chain_specdec import residual  # noqa: E402
+from experiments.chain_pictures import draw_cost_and_timeline, draw_repair, draw_round  # noqa: E402
+from nanogpt.decoding import Generation, Step  # noqa: E402
+
+P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.6, 0.1, 0.3])
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def test_the_timeline_is_as_long_as_what_it_shows():
+    curve = {1: 10.0, 4: 11.0, 5: 12.0}
+    cost, timeline = draw_cost_and_timeline(curve, draft_ms=0.5)
+    assert list(cost.lines[1].get_ydata()) == [1.0, 1.1, 1.2]
+    ends = {y: max(bar.get_x() + bar.get_width() for bar in timeline.patches
+                   if abs(bar.get_y() + bar.get_height() / 2 - y) < 1e-9) for y in (0, 1)}
+    assert ends == pytest.approx({0: 4 * 0.5 + 12, 1: 5 * 10})
+
+
+@pytest.mark.parametrize("drawn, total", [
+    (residual(P, Q), P), (P, torch.tensor([0.6, 0.16, 0.24]))], ids=["residual", "target"])
+def test_kept_and_redrawn_bars_stack_to_what_is_emitted(drawn, total):
+    _, emitted = draw_repair(P, Q, drawn)
+    tops = [emitted.patches[3 + t].get_y() + emitted.patches[3 + t].get_height() for t in range(3)]
+    assert tops == pytest.approx(total.tolist(), abs=1e-6)
+
+
+def test_the_drafters_panel_stacks_to_q():
+    (proposed,) = draw_repair(P, Q)
+    tops = [bar.get_y() + bar.get_height() for bar in proposed.patches[3:6]]
+    assert tops == pytest.approx(Q.tolist(), abs=1e-6)
+
+
+def test_a_round_is_compared_with_the_steps_that_bring_as_many_tokens():
+    def text(step_tokens, seconds):
+        steps = [Step(tokens=[1] * step_tokens, seconds=seconds) for _ in range(4)]
+        return Generation([0] + [1] * (4 * step_tokens), steps, 1.0)
+
+    fast = text(3, {"draft": 0.002, "verify": 0.007, "accept": 0.0005, "commit": 0.0005})
+    plain = text(1, {"verify": 0.005})
+    ax, quotient = draw_round({"chain": [fast], "plain": [plain]}, "chain", "plain")
+    assert quotient == pytest.approx(3 * 5 / 10)
+    assert max(bar.get_x() + bar.get_width() for bar in ax.patches) == pytest.approx(15)
