@@ -10,30 +10,15 @@ import numpy as np
 import torch
 from single_step_rules import TINY, positions_asked
 
-# K-SEQ's rho: the smallest rho in [1, k] with positions_asked(beta, k) <= rho, where beta = sum
-# min(draft, target / rho).
-# About 8 lines, 15 minutes.
-# Example: draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull? ->
-#   [[1, 1], 1.2, False]
-
-
-def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
-    """The smallest rho in [1, k] with which K-SEQ overfills no token, as (n, 1), by bisection.
-
-    rho divides the target, so that every position asked may take its share. With beta = sum
-    min(draft, target / rho), one position's acceptance, token z takes at most target(z) / rho
-    times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho. k always is, and
-    everything above a feasible rho is feasible too.
-
-    Five rounds end within 1e-6 (k - 1) above it. subtle: where draft = target, rho = 1 + d has
-    only d^k to spare, which rounding hides: d may be 1e-5 for k = 3 and 1e-4 for k = 4. Nothing is
-    lost, for d^k is also the probability that all k are refused.
-    """
-    raise NotImplementedError("not yet: smallest_rho")
-
-
-# Recursive rejection sampling as a flow: in each round the living draws are offered to the
-# tokens, which take what they can.
+# * Recursive rejection sampling as water in pipes, for n problems at once, a row each: arrays
+# (n, V). Play k rounds. `left` is what each token can still take; it starts as target_mass.
+# `alive` (n, 1) is the probability that nothing is accepted yet; it starts at 1, also where
+# target_mass sums to less (the rest belongs to a dummy token that is never drafted). In a
+# round, alive times draft_probs is offered, each token takes what it can, and both `left` and
+# `alive` shrink by what was taken. The round's coin is the share of the offer that was taken.
+# Return the list of the k coins, (n, V) each, and all that was taken, (n, V). You may call
+# np.minimum(a, b), np.maximum(a, b), x.sum(-1, keepdims=True), and TINY, a tiny number to
+# divide by where nothing is offered.
 # About 7 lines, 12 minutes.
 # Example: draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow -> [[[0.4, 1, 1], [0, 0, 1]],
 #   [0.2, 0.3, 0.26]]
@@ -42,17 +27,39 @@ def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
 def rejection_rounds(draft_probs, target_mass, k):
     """k rounds of accept or reject, as flows -> coins, one (n, V) a round; out (n, V).
 
-    `left` is what the tokens can still take, `alive` the probability that nothing is accepted yet;
-    left / alive is the residual distribution that the papers renormalise after each rejection.
-    By hand, draft (.5, .3, .2), target (.2, .3, .5): the first child's token takes (.2, .3, .2),
-    alive is .3; the second is offered .3 (.5, .3, .2) and takes (0, 0, .06).
-    subtle: the dummy token's mass 1 - s is part of `alive`, which starts at 1, and never of `left`.
+    draft_probs, target_mass (n, V): n problems, a row each. Example: draft (.5, .3, .2), target
+    (.2, .3, .5), k = 2: the coins are (.4, 1, 1) and (0, 0, 1), out is (.2, .3, .26).
     """
     raise NotImplementedError("not yet: rejection_rounds")
 
 
-# The forward stage on one layer: run the rule on draft against A target, and scale what it
-# accepts and what it sends by lambda_v = a_v / A.
+# * The accepted path goes through node v with probability a_v (scores), and on average
+# flow_v(z) of it goes on to a child with token z. If the path ends at v, the target adds a
+# token of its own. Return how much of each token is still missing at v, not normalised: scores
+# (B, n), target_probs and flow (B, n, V) -> (B, n, V), for n nodes in each of B trees. You may
+# call np.maximum(a, b); scores[:, :, None] has shape (B, n, 1). Rounding must leave nothing
+# below 0.
+# About 1 line, 5 minutes.
+# Example: a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1) -> [[0, 0, 0.12], [0, 0, 0]]
+
+
+def still_owed(scores, target_probs, flow):
+    """The distribution of the next token at v (Equation 2), not normalised.
+
+    scores (B, n), target_probs, flow (B, n, V) -> (B, n, V). Example: score .2, target (.9, .1),
+    flow (.18, 0): (0, .02).
+    """
+    raise NotImplementedError("not yet: still_owed")
+
+
+# ** The forward stage on one layer of B trees: n nodes with k children each. Run the rule at
+# every node, on its draft_probs against A times its target_probs, and multiply all that it says
+# by the node's share of the layer, lambda_v = a_v / A. Return the children's scores (B, n, k)
+# and the flow (B, n, V). local = rule(draft, mass, k) solves many nodes in one call: draft and
+# mass are (rows, V), one row a node; local.accept(drawn), with drawn (rows, k), gives P[child
+# is accepted] (rows, k), and local.out (rows, V) is the flow. x.reshape(B * n, -1) turns (B, n,
+# V) into rows, and A[:, None, None] has shape (B, 1, 1). A can be 0: divide by np.maximum(A,
+# TINY).
 # About 6 lines, 15 minutes.
 # Example: RRS, A = .9, a = (.6 .3), children (0 2), (1 1), draft (.5 .3 .2), targets (.2 .3
 #   .5), (.6 .3 .1): scores of the children -> [[0.24, 0.426667], [0.3, 0]]
@@ -61,15 +68,21 @@ def rejection_rounds(draft_probs, target_mass, k):
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
     """Algorithm 1, lines 5 to 13, for n nodes of one layer with k children each, in B trees.
 
-    A (B,): what the target is scaled by; scores (B, n): a_v of the nodes; tokens (B, n, k): their
-    children; draft_probs, target_probs (B, n, V) -> the children's scores (B, n, k), flow_v
-    (B, n, V).
+    rule: a single-step rule's class; A (B,): what the target is scaled by; scores (B, n): a_v of
+    the nodes; tokens (B, n, k): their children; draft_probs, target_probs (B, n, V)
+    -> the children's scores (B, n, k), flow_v (B, n, V).
     """
     raise NotImplementedError("not yet: score_children")
 
 
-# h_v of Equation 1 for one layer: what a_v keeps after all it sends on, given that the path
-# does not go on below this layer.
+# ** The backward stage on one layer: the path has not been ended below this layer. With which
+# probability does it end at v, and not at another node of the layer or above it? Think of two
+# probabilities, on average over what may be drawn below: that the path goes through v but not
+# on to v's children, and that it does not go on below this layer at all. scores (B, n) are the
+# a_v, flow (B, n, V) is what each node sends on to its children, by token; -> (B, n). You may
+# call flow.sum(-1), x.sum(-1, keepdims=True), np.maximum(a, b), and TINY, a tiny number to
+# divide by. Where everything goes on, 0 must not be divided by 0; and rounding must leave no
+# number below 0 and no layer whose sum is above 1.
 # About 3 lines, 10 minutes.
 # Example: a = (.6, .3), sent on: .48 and .3 -> [[0.545455, 0]]
 
@@ -77,21 +90,30 @@ def score_children(rule, A, scores, tokens, draft_probs, target_probs):
 def stop_probabilities(scores, flow):
     """h_v of one layer (Equation 1): P[the path ends at v | it ends in this layer or above].
 
-    scores (B, n), flow (B, n, V) -> (B, n). What is left of v's score after all that v sends on,
-    divided by P[the path does not go on below this layer].
+    scores (B, n), flow (B, n, V) -> (B, n). Example: scores (.4, .4), of which .36 and .29 flow on
+    to the children: (.114, .314).
     """
     raise NotImplementedError("not yet: stop_probabilities")
 
 
-# The residual of Equation 2, not normalised: what the target owes at v and the children do not
-# receive.
-# About 1 line, 5 minutes.
-# Example: a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1) -> [[0, 0, 0.12], [0, 0, 0]]
+# *** K-SEQ asks the k children one after the other and accepts token z with min(1, target /
+# (rho draft)), the same coin for each. Let beta = sum over z of min(draft, target / rho), the
+# chance that a child passes. Find the smallest rho in [1, k] with positions_asked(beta, k) <=
+# rho, for n problems at once: draft_probs and target_mass (n, V) -> rho (n, 1), within 1e-6 and
+# never below the smallest. If a rho is large enough, so is every larger one, and k always is.
+# For k = 1 it is 1. You may call positions_asked(beta, k), how many children are asked on
+# average: for beta = .5 and k = 2 it is 1.5, and arrays work too; np.minimum(a, b),
+# np.where(test, a, b) and x.sum(-1, keepdims=True). rounds and parts may stay unused.
+# About 8 lines, 15 minutes.
+# Example: draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull? ->
+#   [[1, 1], 1.2, False]
 
 
-def still_owed(scores, target_probs, flow):
-    """The distribution of the next token at v (Equation 2), not normalised.
+def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
+    """The smallest rho in [1, k] with which K-SEQ overfills no token, as (n, 1), by bisection.
 
-    scores (B, n), target_probs, flow (B, n, V) -> (B, n, V).
+    draft_probs, target_mass (n, V): n problems; rounds, parts: how finely to search, any way that
+    ends within 1e-6 above the smallest rho will do. Example: draft (.5, .3, .2), target (.42, .3,
+    .28), k = 2: 1.2.
     """
-    raise NotImplementedError("not yet: still_owed")
+    raise NotImplementedError("not yet: smallest_rho")

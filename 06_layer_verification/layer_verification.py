@@ -18,8 +18,8 @@ flow_v = lambda_v * out, which stays below a_v target_probs because out stays be
 Backward, from the deepest layer up: stop at v with probability h_v, given that nothing deeper was
 chosen; the next token comes from what v still owes, a_v target_probs - flow_v.
 
-Why this gains: TV is the same with A = 1, so lambda_v = a_v. It uses at most a share a_v of v's
-draws; LV uses the larger share lambda_v, and asks each draw for less. On a chain lambda is 1 and A
+Why this gains: TV is the same with A = 1, so lambda_v = a_v. TV uses at most a fraction a_v of v's
+draws; LV uses the larger fraction lambda_v, against a smaller target. On a chain lambda is 1 and A
 is a_v, and LV of any rule is block verification.
 
 By hand, a chain of two: draft (.5, .5), target (.9, .1) at both nodes, token 2 drawn first, SpS.
@@ -80,9 +80,9 @@ class TreeRule:
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
     """Algorithm 1, lines 5 to 13, for n nodes of one layer with k children each, in B trees.
 
-    A (B,): what the target is scaled by; scores (B, n): a_v of the nodes; tokens (B, n, k): their
-    children; draft_probs, target_probs (B, n, V) -> the children's scores (B, n, k), flow_v
-    (B, n, V).
+    rule: a single-step rule's class; A (B,): what the target is scaled by; scores (B, n): a_v of
+    the nodes; tokens (B, n, k): their children; draft_probs, target_probs (B, n, V)
+    -> the children's scores (B, n, k), flow_v (B, n, V).
     """
     B, n, k = tokens.shape
     # Line 5. The shares of a layer add up to 1, so whatever is drawn, its scores add up to <= 1.
@@ -122,9 +122,11 @@ def inclusion_scores(rule, capacity, shape, tokens, draft_probs, target_probs):
 def stop_probabilities(scores, flow):
     """h_v of one layer (Equation 1): P[the path ends at v | it ends in this layer or above].
 
-    scores (B, n), flow (B, n, V) -> (B, n). What is left of v's score after all that v sends on,
-    divided by P[the path does not go on below this layer].
+    scores (B, n), flow (B, n, V) -> (B, n). Example: scores (.4, .4), of which .36 and .29 flow on
+    to the children: (.114, .314).
     """
+    # What is left of v's score after all that v sends on, divided by P[the path does not go on
+    # below this layer].
     sent = flow.sum(-1)  # (B, n): P[the path goes on below v | ..]
     # One denominator for the whole layer. Where it is 0, everything goes on, and so is the top.
     h = np.maximum(scores - sent, 0) / np.maximum(1 - sent.sum(-1, keepdims=True), TINY)
@@ -135,7 +137,8 @@ def stop_probabilities(scores, flow):
 def still_owed(scores, target_probs, flow):
     """The distribution of the next token at v (Equation 2), not normalised.
 
-    scores (B, n), target_probs, flow (B, n, V) -> (B, n, V).
+    scores (B, n), target_probs, flow (B, n, V) -> (B, n, V). Example: score .2, target (.9, .1),
+    flow (.18, 0): (0, .02).
     """
     # The target wants a_v of its probability here; v's children receive flow_v on average.
     return np.maximum(scores[:, :, None] * target_probs - flow, 0)

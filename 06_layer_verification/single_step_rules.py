@@ -75,15 +75,18 @@ def positions_asked(beta, k):
 def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
     """The smallest rho in [1, k] with which K-SEQ overfills no token, as (n, 1), by bisection.
 
-    rho divides the target, so that every position asked may take its share. With beta = sum
-    min(draft, target / rho), one position's acceptance, token z takes at most target(z) / rho
-    times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho. k always is, and
-    everything above a feasible rho is feasible too.
-
-    Five rounds end within 1e-6 (k - 1) above it. subtle: where draft = target, rho = 1 + d has
-    only d^k to spare, which rounding hides: d may be 1e-5 for k = 3 and 1e-4 for k = 4. Nothing is
-    lost, for d^k is also the probability that all k are refused.
+    draft_probs, target_mass (n, V): n problems; rounds, parts: how finely to search, any way that
+    ends within 1e-6 above the smallest rho will do. Example: draft (.5, .3, .2), target (.42, .3,
+    .28), k = 2: 1.2.
     """
+    # rho divides the target, so that every position asked may take its share. With beta = sum
+    # min(draft, target / rho), one position's acceptance, token z takes at most target(z) / rho
+    # times positions_asked(beta): rho is feasible if positions_asked(beta) <= rho. k always is,
+    # and everything above a feasible rho is feasible too. Five rounds end within 1e-6 (k - 1)
+    # above the smallest.
+    # subtle: where draft = target, rho = 1 + d has only d^k to spare, which rounding hides: d may
+    # be 1e-5 for k = 3 and 1e-4 for k = 4. Nothing is lost, for d^k is also the probability that
+    # all k are refused.
     low, width = np.ones((len(draft_probs), 1)), k - 1.0  # rho lies in (low, low + width]
     ones = np.ones(draft_probs.shape[1])
     for _ in range(rounds if k > 1 else 0):
@@ -120,12 +123,14 @@ class KSEQ:
 def rejection_rounds(draft_probs, target_mass, k):
     """k rounds of accept or reject, as flows -> coins, one (n, V) a round; out (n, V).
 
-    `left` is what the tokens can still take, `alive` the probability that nothing is accepted yet;
-    left / alive is the residual distribution that the papers renormalise after each rejection.
-    By hand, draft (.5, .3, .2), target (.2, .3, .5): the first child's token takes (.2, .3, .2),
-    alive is .3; the second is offered .3 (.5, .3, .2) and takes (0, 0, .06).
-    subtle: the dummy token's mass 1 - s is part of `alive`, which starts at 1, and never of `left`.
+    draft_probs, target_mass (n, V): n problems, a row each. Example: draft (.5, .3, .2), target
+    (.2, .3, .5), k = 2: the coins are (.4, 1, 1) and (0, 0, 1), out is (.2, .3, .26).
     """
+    # `left` is what the tokens can still take, `alive` the probability that nothing is accepted
+    # yet; left / alive is the residual distribution that the papers renormalise after each
+    # rejection. By hand, for the example: the first child's token takes (.2, .3, .2), alive is .3;
+    # the second is offered .3 (.5, .3, .2) and takes (0, 0, .06).
+    # subtle: the dummy token's mass 1 - s is part of `alive`, which starts at 1, never of `left`.
     left, alive, coins = target_mass, np.ones((len(target_mass), 1)), []
     for _ in range(k):
         offered = alive * draft_probs  # with replacement: each child is a fresh draw

@@ -177,12 +177,117 @@ def observe_owed(f):
 
 BLANKS = [
     Blank(
+        "single_step_rules:rejection_rounds",
+        "* Recursive rejection sampling as water in pipes, for n problems at once, a row each: "
+        "arrays (n, V). Play k rounds. `left` is what each token can still take; it starts as "
+        "target_mass. `alive` (n, 1) is the probability that nothing is accepted yet; it starts "
+        "at 1, also where target_mass sums to less (the rest belongs to a dummy token that is "
+        "never drafted). In a round, alive times draft_probs is offered, each token takes what it "
+        "can, and both `left` and `alive` shrink by what was taken. The round's coin is the share "
+        "of the offer that was taken. Return the list of the k coins, (n, V) each, and all that "
+        "was taken, (n, V). You may call np.minimum(a, b), np.maximum(a, b), x.sum(-1, "
+        "keepdims=True), and TINY, a tiny number to divide by where nothing is offered.",
+        "Offered: alive times draft_probs. Taken: the smaller of offered and left. Rounding may "
+        "take a little too much: keep alive at 0 or above.",
+        7, 12, observe_rounds,
+        # whole: takes (.2 .3 .2), leaves (0 0 .3), alive .3; then (0 0 .06) of (.15 .09 .06)
+        # a third round: leaves (0 0 .24), alive .24; then (0 0 .048) of (.12 .072 .048)
+        # half: takes (.1 .15 .2), leaves (0 0 .05), alive .55; then (0 0 .05) of (0 0 .11)
+        {"draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow":
+            ([[0.4, 1, 1], [0, 0, 1]], [0.2, 0.3, 0.26]),
+         "half of that target, k = 2": ([[0.2, 0.5, 1], [0, 0, 5 / 11]], [0.1, 0.15, 0.25]),
+         "the whole target, k = 1": ([[0.4, 1, 1]], [0.2, 0.3, 0.2]),
+         "the whole target, k = 3": ([[0.4, 1, 1], [0, 0, 1], [0, 0, 1]], [0.2, 0.3, 0.308])},
+        lambda: lossless_law(("RRS",)),
+        {"alive starts at the target's mass, so the dummy is forgotten":
+            slip_rounds(alive_is_target=True),
+         "alive never shrinks: the residual is not renormalised": slip_rounds(alive_stays=True),
+         "alive is 1 minus the last round's take, not what is left of alive":
+            slip_rounds(alive_forgets=True),
+         "the target is not reduced by what was taken": slip_rounds(target_stays=True),
+         "a coin is taken / draft instead of taken / offered": slip_rounds(by_draft=True)}),
+    Blank(
+        "layer_verification:still_owed",
+        "* The accepted path goes through node v with probability a_v (scores), and on average "
+        "flow_v(z) of it goes on to a child with token z. If the path ends at v, the target adds "
+        "a token of its own. Return how much of each token is still missing at v, not normalised: "
+        "scores (B, n), target_probs and flow (B, n, V) -> (B, n, V), for n nodes in each of B "
+        "trees. You may call np.maximum(a, b); scores[:, :, None] has shape (B, n, 1). Rounding "
+        "must leave nothing below 0.",
+        "v is reached with probability a_v only, so the target's part there is a_v times its "
+        "distribution.",
+        1, 5, observe_owed,
+        {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": [[0, 0, 0.12], [0, 0, 0]],
+         "a flow that is 1e-12 too large: anything negative?": False},
+        lossless_law,
+        {"the target is not scaled by a_v":
+            lambda a, target, flow: np.maximum(target - flow, 0),
+         "the flow is not subtracted": lambda a, target, flow: a[:, :, None] * target,
+         "rounding may leave a negative probability":
+            lambda a, target, flow: a[:, :, None] * target - flow}),
+    Blank(
+        "layer_verification:score_children",
+        "** The forward stage on one layer of B trees: n nodes with k children each. Run the rule "
+        "at every node, on its draft_probs against A times its target_probs, and multiply all "
+        "that it says by the node's share of the layer, lambda_v = a_v / A. Return the children's "
+        "scores (B, n, k) and the flow (B, n, V). local = rule(draft, mass, k) solves many nodes "
+        "in one call: draft and mass are (rows, V), one row a node; local.accept(drawn), with "
+        "drawn (rows, k), gives P[child is accepted] (rows, k), and local.out (rows, V) is the "
+        "flow. x.reshape(B * n, -1) turns (B, n, V) into rows, and A[:, None, None] has shape (B, "
+        "1, 1). A can be 0: divide by np.maximum(A, TINY).",
+        "Reshape (B, n, V) to (B n, V), call the rule once, reshape both answers back; both get "
+        "the same factor.",
+        6, 15, observe_children,
+        # Node 1: .9 target = (.18 .27 .45); RRS takes (.18 .27 .20), then (0 0 .07); coins for
+        # children 1, 3: .36, and 1 for the rest: (.36, .64) * 2/3.
+        # Node 2: .9 target = (.54 .27 .09); takes (.5 .27 .09), then (.04 0 0); the second child
+        # is the same token, and has coin 0 in round 2: (.9, 0) * 1/3.
+        {KIDS: [[0.24, 0.64 * 2 / 3], [0.3, 0]],
+         "the same: flow": [[0.12, 0.18, 0.18], [0.18, 0.09, 0.03]],
+         "the same with K-SEQ, P[some child of the first node]": True},
+        lossless_law,
+        {"the target is not scaled by A (or is normalised again)": slip_children(scale="1"),
+         "the target is scaled by a_v instead of A: lossless, but shorter":
+            slip_children(scale="a_v"),
+         "the target is scaled by a_v and nothing by lambda_v":
+            slip_children(scale="a_v", share="1"),
+         "the flow is not scaled by lambda_v": slip_children(out_share=False)}),
+    Blank(
+        "layer_verification:stop_probabilities",
+        "** The backward stage on one layer: the path has not been ended below this layer. With "
+        "which probability does it end at v, and not at another node of the layer or above it? "
+        "Think of two probabilities, on average over what may be drawn below: that the path goes "
+        "through v but not on to v's children, and that it does not go on below this layer at "
+        "all. scores (B, n) are the a_v, flow (B, n, V) is what each node sends on to its "
+        "children, by token; -> (B, n). You may call flow.sum(-1), x.sum(-1, keepdims=True), "
+        "np.maximum(a, b), and TINY, a tiny number to divide by. Where everything goes on, 0 must "
+        "not be divided by 0; and rounding must leave no number below 0 and no layer whose sum is "
+        "above 1.",
+        "The denominator is the same for all nodes of the layer: 1 minus everything that the "
+        "layer sends on. Where that is 0, so is the numerator.",
+        3, 10, observe_stop,
+        # (.6 - .48) / (1 - .48 - .3) = .12 / .22
+        {"a = (.6, .3), sent on: .48 and .3": [[6 / 11, 0]],
+         "a = (.6, .3), leaves": [[0.6, 0.3]],
+         "a = (.5, .5), all of it sent on: a number": True},
+        lossless_law,
+        {"the denominator is left out": slip_stop(denominator="none"),
+         "the denominator knows of the node's own flow only": slip_stop(denominator="own"),
+         "what v sends on stays in its score": slip_stop(minus_sent=False),
+         "0 is divided by 0 where everything goes on": slip_stop(safe=False)}),
+    Blank(
         "single_step_rules:smallest_rho",
-        "K-SEQ's rho: the smallest rho in [1, k] with positions_asked(beta, k) <= rho, where beta "
-        "= sum min(draft, target / rho).",
-        "Bisection: a rho that is too small overfills a token. Keep both ends, return the upper "
-        "one, a row each. Plain halving does as well as the taught 5 rounds of 16 parts; 25 "
-        "halvings are plenty.",
+        "*** K-SEQ asks the k children one after the other and accepts token z with min(1, target "
+        "/ (rho draft)), the same coin for each. Let beta = sum over z of min(draft, target / "
+        "rho), the chance that a child passes. Find the smallest rho in [1, k] with "
+        "positions_asked(beta, k) <= rho, for n problems at once: draft_probs and target_mass (n, "
+        "V) -> rho (n, 1), within 1e-6 and never below the smallest. If a rho is large enough, so "
+        "is every larger one, and k always is. For k = 1 it is 1. You may call "
+        "positions_asked(beta, k), how many children are asked on average: for beta = .5 and k = "
+        "2 it is 1.5, and arrays work too; np.minimum(a, b), np.where(test, a, b) and x.sum(-1, "
+        "keepdims=True). rounds and parts may stay unused.",
+        "Bisection: keep a lower end that is too small and an upper end that is large enough, and "
+        "return the upper one, a row each. 25 halvings are plenty.",
         8, 15, observe_rho,
         # beta = (.42 + .3) / 1.2 + .2 = .8, and 1 + (1 - .8) = 1.2
         # k = 3: beta = .6 / 1.6099 + .2 = .5727, and 1 + .4273 (1 + .4273) = 1.6099
@@ -202,80 +307,4 @@ BLANKS = [
             slip_rho(test=lambda beta, k: 2 - beta),
          "the positions asked are taken for beta times k":
             slip_rho(test=lambda beta, k: beta * k)}),
-    Blank(
-        "single_step_rules:rejection_rounds",
-        "Recursive rejection sampling as a flow: in each round the living draws are offered to the "
-        "tokens, which take what they can.",
-        "Offered: alive times draft. Taken: the smaller of offered and left. Both `left` and "
-        "`alive` shrink by what was taken; alive starts at 1, whatever the target's mass is.",
-        7, 12, observe_rounds,
-        # whole: takes (.2 .3 .2), leaves (0 0 .3), alive .3; then (0 0 .06) of (.15 .09 .06)
-        # a third round: leaves (0 0 .24), alive .24; then (0 0 .048) of (.12 .072 .048)
-        # half: takes (.1 .15 .2), leaves (0 0 .05), alive .55; then (0 0 .05) of (0 0 .11)
-        {"draft (.5 .3 .2), target (.2 .3 .5), k = 2: coins, flow":
-            ([[0.4, 1, 1], [0, 0, 1]], [0.2, 0.3, 0.26]),
-         "half of that target, k = 2": ([[0.2, 0.5, 1], [0, 0, 5 / 11]], [0.1, 0.15, 0.25]),
-         "the whole target, k = 1": ([[0.4, 1, 1]], [0.2, 0.3, 0.2]),
-         "the whole target, k = 3": ([[0.4, 1, 1], [0, 0, 1], [0, 0, 1]], [0.2, 0.3, 0.308])},
-        lambda: lossless_law(("RRS",)),
-        {"alive starts at the target's mass, so the dummy is forgotten":
-            slip_rounds(alive_is_target=True),
-         "alive never shrinks: the residual is not renormalised": slip_rounds(alive_stays=True),
-         "alive is 1 minus the last round's take, not what is left of alive":
-            slip_rounds(alive_forgets=True),
-         "the target is not reduced by what was taken": slip_rounds(target_stays=True),
-         "a coin is taken / draft instead of taken / offered": slip_rounds(by_draft=True)}),
-    Blank(
-        "layer_verification:score_children",
-        "The forward stage on one layer: run the rule on draft against A target, and scale what it "
-        "accepts and what it sends by lambda_v = a_v / A.",
-        "Reshape (B, n, V) to (B n, V): the rule takes problems in rows. rule(draft, mass, k).out "
-        "is its flow, .accept(tokens) its answer; both get the same factor. A can be 0.",
-        6, 15, observe_children,
-        # Node 1: .9 target = (.18 .27 .45); RRS takes (.18 .27 .20), then (0 0 .07); coins for
-        # children 1, 3: .36, and 1 for the rest: (.36, .64) * 2/3.
-        # Node 2: .9 target = (.54 .27 .09); takes (.5 .27 .09), then (.04 0 0); the second child
-        # is the same token, and has coin 0 in round 2: (.9, 0) * 1/3.
-        {KIDS: [[0.24, 0.64 * 2 / 3], [0.3, 0]],
-         "the same: flow": [[0.12, 0.18, 0.18], [0.18, 0.09, 0.03]],
-         "the same with K-SEQ, P[some child of the first node]": True},
-        lossless_law,
-        {"the target is not scaled by A (or is normalised again)": slip_children(scale="1"),
-         "the target is scaled by a_v instead of A: lossless, but shorter":
-            slip_children(scale="a_v"),
-         "the target is scaled by a_v and nothing by lambda_v":
-            slip_children(scale="a_v", share="1"),
-         "the flow is not scaled by lambda_v": slip_children(out_share=False)}),
-    Blank(
-        "layer_verification:stop_probabilities",
-        "h_v of Equation 1 for one layer: what a_v keeps after all it sends on, given that the "
-        "path does not go on below this layer.",
-        "The denominator is the same for all nodes of the layer: 1 minus everything that the "
-        "layer sends on. Where that is 0, so is the numerator; see that rounding leaves no "
-        "negative h and no sum above 1.",
-        3, 10, observe_stop,
-        # (.6 - .48) / (1 - .48 - .3) = .12 / .22
-        {"a = (.6, .3), sent on: .48 and .3": [[6 / 11, 0]],
-         "a = (.6, .3), leaves": [[0.6, 0.3]],
-         "a = (.5, .5), all of it sent on: a number": True},
-        lossless_law,
-        {"the denominator is left out": slip_stop(denominator="none"),
-         "the denominator knows of the node's own flow only": slip_stop(denominator="own"),
-         "what v sends on stays in its score": slip_stop(minus_sent=False),
-         "0 is divided by 0 where everything goes on": slip_stop(safe=False)}),
-    Blank(
-        "layer_verification:still_owed",
-        "The residual of Equation 2, not normalised: what the target owes at v and the children do "
-        "not receive.",
-        "v is visited with probability a_v only, so the target's share there is a_v times its "
-        "distribution.",
-        1, 5, observe_owed,
-        {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": [[0, 0, 0.12], [0, 0, 0]],
-         "a flow that is 1e-12 too large: anything negative?": False},
-        lossless_law,
-        {"the target is not scaled by a_v":
-            lambda a, target, flow: np.maximum(target - flow, 0),
-         "the flow is not subtracted": lambda a, target, flow: a[:, :, None] * target,
-         "rounding may leave a negative probability":
-            lambda a, target, flow: a[:, :, None] * target - flow}),
 ]

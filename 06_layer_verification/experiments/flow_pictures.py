@@ -1,4 +1,7 @@
-"""Pictures of this chapter: a node's flow network, a tree with its scores, the bias of rules."""
+"""Pictures of this chapter: a node's flow network, a tree with its numbers, lengths of rules.
+
+Blue is what is accepted or flows, grey what could, black what both lifts have in common.
+"""
 
 import itertools
 
@@ -10,13 +13,12 @@ from nanogpt.pictures.plots import (
     FAINT,
     GREY,
     INK,
-    ORANGE,
-    RED,
     new_axes,
     plain_frame,
     tint,
     tree_rows,
 )
+from single_step_rules import SpS
 
 WIDEST = 26  # points of line width for the flow 1
 
@@ -42,7 +44,7 @@ def tuple_flows(rule, draft_probs, target_mass, k):
 
 
 def draw_flow(rule, draft_probs, target_mass, k, names, ax=None):
-    """One node's network: source, drawn tuples, tokens, sink; on each edge flow / capacity.
+    """One node's network: drafter, drawn tuples, tokens, kept; on each edge flow / capacity.
 
     A blue line is as wide as the flow, the grey line under it as the capacity. rule: a single-step
     rule's class; draft_probs (V,), target_mass (V,); names: V texts.
@@ -62,8 +64,8 @@ def draw_flow(rule, draft_probs, target_mass, k, names, ax=None):
     for z in range(V):
         draw_edge(ax, (2.3, level[z]), (3.3, middle), out[z], target_mass[z], 0.35)
         draw_node(ax, 2.3, level[z], names[z])
-    draw_node(ax, 0, middle, "source")
-    draw_node(ax, 3.3, middle, "sink")
+    draw_node(ax, 0, middle, "drafter")
+    draw_node(ax, 3.3, middle, "kept")
     ax.set_title(f"{rule.__name__}: {out.sum():.3f} of {target_mass.sum():.2f} arrives",
                  fontsize=11, color=INK)
     ax.set_xlim(-0.25, 3.5)
@@ -97,44 +99,72 @@ def draw_node(ax, x, y, text, color=FAINT, strength=0.2):
                   "facecolor": tint(color, strength)})
 
 
-def draw_scores(parents, texts, numbers, shade, ax=None):
-    """A tree, each node with its row, its token and a line of numbers under it.
+def draw_second_step(draft_probs, target_probs, score, names):
+    """A chain's second step as pipes: TV plays it anew, LV knows the first step's score.
 
-    texts (N): tokens; numbers: {label: (N,)}; shade (N,) in [0, 1]: how blue a node is. Where it
-    is 0 the numbers are orange.
+    draft_probs, target_probs (V,); score: P[the first draft is kept]; names: V texts. -> the Axes.
+    """
+    axes = new_axes(12.5, 2.6, columns=2)
+    for ax, name, scale in zip(axes, ("token", "layer"), (1.0, score), strict=True):
+        draw_flow(SpS, draft_probs, scale * target_probs, 1, names, ax)
+        arrives = np.minimum(draft_probs, scale * target_probs).sum()
+        both = f"times {score:g} = {arrives * score:.2f}" if scale == 1 else "as it is"
+        ax.set_title(f"{name} verification: {arrives:.2f} arrives, {both}", fontsize=11, color=INK)
+    return axes
+
+
+def draw_numbers(parents, texts, lines, shade, ax=None):
+    """A tree, each node with its row and its token, and lines of text under it.
+
+    texts (N): tokens; lines (N): a list of texts for each node; shade (N,) in [0, 1]: how blue a
+    node is.
     """
     children, depths = shape_of(tuple(parents)).children, shape_of(tuple(parents)).depths
-    heights = tree_rows(children)
-    ax = ax or new_axes(2.6 * (depths.max() + 1), 1.0 + 0.85 * (max(heights) + 1))
+    tall = 1 + 0.28 * max(map(len, lines))  # of a leaf with its lines, in heights of a box
+    heights = [tall * height for height in tree_rows(children)]
+    ax = ax or new_axes(2.9 * (depths.max() + 1), 0.6 + 0.72 * (max(heights) + tall))
     for v, parent in enumerate(parents[1:], start=1):
         ax.plot([depths[parent], depths[v]], [heights[parent], heights[v]], color=GREY, zorder=1)
     for v, text in enumerate(texts):
         draw_node(ax, depths[v], heights[v], f"{v}: {text}", BLUE, 0.8 * float(shade[v]))
-        line = "  ".join(f"{label} {values[v]:.3f}" for label, values in numbers.items())
-        ax.text(depths[v], heights[v] + 0.36, line, fontsize=8, ha="center", va="center",
-                color=ORANGE if shade[v] < 5e-4 else INK, zorder=3,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})
+        if lines[v]:
+            ax.text(depths[v], heights[v] + 0.3, "\n".join(lines[v]), fontsize=8.5, ha="center",
+                    va="top", color=INK, zorder=3, linespacing=1.3,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
     ax.set_xlim(-0.5, depths.max() + 0.5)
-    ax.set_ylim(max(heights) + 0.8, -0.6)
+    ax.set_ylim(max(heights) + tall - 0.2, -0.6)
     ax.axis("off")
     return ax
 
 
-def draw_bias(bias, ax=None):
-    """Total variation to the target on a logarithmic axis: blue is rounding, red a wrong rule.
+def draw_lengths(panels, xlabel):
+    """Who accepts more: a line a rule, TV in grey and LV in blue, rules without a lift in black.
 
-    bias: {name: total variation}.
+    panels: {title: {rule: {"TV": x, "LV": y}, or {"": x}}} -> the Axes, a list.
     """
-    ax = ax or new_axes(8, 0.9 + 0.36 * len(bias))
-    for place, value in enumerate(bias.values()):
-        color = BLUE if value < 1e-12 else RED
-        end = max(value, 1e-17)
-        ax.barh(place, end, color=color, height=0.7)
-        ax.text(1.3 * end, place, f"{value:.0e}", va="center", fontsize=9, color=color)
-    ax.set_yticks(range(len(bias)), list(bias))
-    ax.set_xscale("log")
-    ax.set_xlim(1e-17, 30)
-    ax.invert_yaxis()
-    plain_frame(ax, None, "total variation between the output's distribution and the target's")
-    ax.grid(visible=False)
-    return ax
+    names = list(dict.fromkeys(name for rules in panels.values() for name in rules))
+    axes = new_axes(3.6 * len(panels) + 1, 0.8 + 0.38 * len(names), columns=len(panels))
+    axes = axes if len(panels) > 1 else [axes]
+    for ax, (title, rules) in zip(axes, panels.items(), strict=True):
+        for name, found in rules.items():
+            y = names.index(name)
+            ax.plot(list(found.values()), [y] * len(found), color=tint(BLUE, 0.5), linewidth=3,
+                    zorder=1)
+            for lift, value in found.items():
+                color = {"TV": FAINT, "LV": BLUE, "": INK}[lift]
+                ax.scatter(value, y, s=52, color=color, zorder=2,
+                           label={"TV": "TV", "LV": "LV", "": "no lift"}[lift])
+                right = lift != "TV"
+                ax.annotate(f"{value:.2f}", (value, y), xytext=(7 if right else -7, 0),
+                            textcoords="offset points", fontsize=8, color=color, va="center",
+                            ha="left" if right else "right")
+        ax.set_yticks(range(len(names)), names if ax is axes[0] else [""] * len(names))
+        ax.set_ylim(len(names) - 0.4, -0.6)
+        ax.margins(x=0.28)
+        plain_frame(ax, title, xlabel)
+    known = {}
+    for ax in axes:
+        known |= {label: dot for dot, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    axes[0].figure.legend(known.values(), known, loc="outside lower center", ncols=len(known),
+                          frameon=False, fontsize=9, labelcolor=INK)
+    return axes
