@@ -148,6 +148,15 @@ def why_not_faster(name, results, baseline):
     return f"{told} Tau pools the prompts and the speed-up is their median: here that differs more."
 
 
+def print_change_of_load(contest_ms, curve_ms):
+    """A line if a plain forward took another time in the contest than for c(1), by over a fifth."""
+    low, high = sorted((contest_ms, curve_ms))
+    if high > 1.2 * low:
+        print(f"The load of this machine changed: a plain forward took {contest_ms:.2f} ms in the "
+              f"contest and {curve_ms:.2f} ms when c(N) was measured. So do not compare predicted "
+              "with measured here; run it again when nothing else runs.")
+
+
 def print_bottlenecks(results, baseline, curve):
     """Predicted beside measured speed-up of every method, and a sentence on the fastest one.
 
@@ -168,4 +177,5 @@ def print_bottlenecks(results, baseline, curve):
         rows.append([name, f"{line['tau']:.2f}", f"{draft_ms:.2f}", f"{interpolate(curve, n):.2f}",
                      f"{line['ms_per_step']:.2f}", f"{predicted:.2f}x", f"{speedups[name]:.2f}x"])
     print_table(["method", "tau", "draft ms", "c(N) ms", "step ms", "predicted", "measured"], rows)
+    print_change_of_load(summarize(results[baseline])["verb_ms"]["verify"], curve[1])
     print(why_not_faster(max(speedups, key=speedups.get), results, baseline))

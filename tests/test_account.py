@@ -22,6 +22,7 @@ from nanogpt.account import (
 from nanogpt.contest import summarize
 from nanogpt.decoding import Generation, Step, Stopwatch, collect, plain_decode
 from nanogpt.model import KVCache
+from nanogpt.printing import print_table
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
 from tree_attention import Tree, speculate, walk
@@ -55,6 +56,25 @@ def test_the_largest_part_of_a_round_is_the_bottleneck(draft, verify, accept, lo
     assert f"A round takes {step:.2f} ms, a plain step 2.00" in sentence
     assert (f"drafting {draft:.2f}, verifying more than one row {verify - 1.5:.2f}, accepting and "
             f"committing {accept - 0.5:.2f}, the loop {loop:.2f}.") in sentence
+
+
+@pytest.mark.parametrize("curve_ms, said", [(1.0, True), (1.3, False), (1.75, False), (2.0, True)])
+def test_a_machine_that_changed_its_pace_is_named(curve_ms, said, capsys):
+    results = {"plain": [generation(1, 6, verify=1.5)], "x": [generation(3, 2, verify=3.0)]}
+    print_bottlenecks(results, "plain", {1: curve_ms, 4: 2 * curve_ms})
+    told = capsys.readouterr().out
+    assert ("The load of this machine changed" in told) == said
+    assert not said or f"1.50 ms in the contest and {curve_ms:.2f} ms" in told
+
+
+def test_a_wide_table_breaks_its_first_column(capsys):
+    name = "a tree of independent draws, " * 4
+    print_table(["method", "tau"], [["plain", 1], [name, 2]])
+    narrow = capsys.readouterr().out.splitlines()
+    assert max(map(len, narrow)) <= 100 and len(narrow) == 5
+    assert narrow[3].endswith("  2") and narrow[4].startswith("  ")
+    print_table(["method", "tau"], [["plain", 1]])
+    assert capsys.readouterr().out.splitlines() == ["method  tau", "------  ---", "plain     1"]
 
 
 def test_the_parts_add_up_to_the_whole_difference():
