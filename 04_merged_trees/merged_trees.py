@@ -6,8 +6,9 @@
              prefix moves on, in whichever tree it stands
     commit   the rows of one accepted path; both heads advance
 
-Chapter 03 chose a tree before it knew what the target would say. Here nothing is chosen: the union
-accepts what the better of the two would have accepted, in every step, for a wider verification.
+Chapter 03 chose one tree before the target had said anything. Here nothing is chosen: in every
+step the union accepts what the better of the two trees would have accepted. The price is a wider
+verification.
 
 Source: "Merged-Tree Dual Drafting: Verify the Union Once" (2026). Its phi is `phi`, pi_U the
 merged parents, M_U the merged mask, R_U `path_matrix`, n_1 and n_2 the draft nodes of the trees.
@@ -22,11 +23,13 @@ from tree_attention import Tree  # chapter 02
 
 
 def phi(row, n_first):
-    """Where row `row` of the second tree stands in the union: the root stays, all others shift.
+    """The row in the union of a node that stands in row `row` of the second tree. Section 4.1.
 
-    n_first: draft nodes of the first tree, root not counted. Section 4.1.
-    Example with n_first = 3: 0 -> 0, 1 -> 4, 2 -> 5, 3 -> 6.
+    n_first: draft nodes of the first tree, the root not counted -> int
+    Example with n_first = 3: row 1 -> 4.
     """
+    # phi(0) = 0: both trees have one root. phi(i) = n_1 + i: the others stand behind the first
+    # tree's n_1 draft nodes.
     return 0 if row == 0 else n_first + row
 
 
@@ -39,18 +42,18 @@ def merge(first, second):
         raise ValueError(f"the roots are {int(first.tokens[0])} and {int(second.tokens[0])}; "
                          "two trees merge only below the same root")
     n_first = len(first) - 1
-    # pi_U: rows of the first tree keep their parents, in the second one the pointers move as the
-    # rows do. [1:] drops the second root, which is the first one once more.
+    # pi_U: rows of the first tree keep their parents; in the second tree the parents move as the
+    # rows do. [1:] drops the second root, which is the same token as the first.
     moved = [phi(parent, n_first) for parent in second.parents.tolist()[1:]]
-    # Mask, depths and positions follow from the parents, as for any tree: a block for each tree on
-    # the diagonal, the root's column before them, nothing between them.
+    # Mask, depths and positions follow from the parents, as for any tree. The mask gets a block for
+    # each tree on the diagonal, the root's column before them, and nothing between them.
     return Tree(torch.cat([first.tokens, second.tokens[1:]]), first.parents.tolist() + moved)
 
 
 def block_mask(first, second):
     """M_U of section 4.2, written as the blocks of the paper, (N, N) bool.
 
-    `merge(...).mask` must equal it.
+    `merge(first, second).mask` must equal it.
     """
     mask = torch.block_diag(torch.ones(1, 1), first.mask[1:, 1:], second.mask[1:, 1:]).bool()
     mask[:, 0] = True  # every row sees the root
@@ -58,11 +61,12 @@ def block_mask(first, second):
 
 
 def path_matrix(tree):
-    """R_U of section 4.4: one row for each leaf, the path from the root to it, -1 behind its end.
+    """R_U of section 4.4: the paths from the root to the leaves, one in each row.
 
-    -> (paths, 1 + greatest depth) long; every row starts with 0.
+    -> (leaves, 1 + greatest depth) long: row numbers of the tree, -1 behind the end of a path.
     Example: the chain 0 -> 1 -> 2 and the leaf 0 -> 3 give [[0, 1, 2], [0, 3, -1]].
     """
+    # A leaf is a node without children, and each leaf ends exactly one path.
     leaves = [row for row, below in enumerate(tree.children) if not below]
     matrix = torch.full((len(leaves), 1 + int(tree.depths.max())), -1)  # (L, D)
     for i, row in enumerate(leaves):
@@ -76,10 +80,13 @@ def path_matrix(tree):
 
 
 def accept_paths(tree, target_probs, dice):
-    """Acceptance over the rows of the path matrix, greedy and sampled alike (section 6).
+    """Which drafts of a union stay, at any temperature (section 6).
 
-    tree: N nodes, in which siblings may carry the same token; target_probs (N, V)
-    -> path, a list of rows starting with 0; the next token.
+    tree: N nodes, in which siblings may carry the same token; target_probs (N, V): row i is the
+    target's distribution of the token after node i -> path, a list of rows that starts with 0; the
+    next token.
+    Example: the children of the root are rows 1 and 4, both with token 7. If the target draws 7,
+    both stay candidates, and its next draw decides between them.
     """
     paths = path_matrix(tree)  # (L, D); all of them are alive, for all begin with the root
     depth = 0
@@ -87,8 +94,8 @@ def accept_paths(tree, target_probs, dice):
         # The living paths carry the same tokens so far, so the mask shows their nodes the same
         # text, and their target distributions are equal: any of their rows will do.
         row = int(paths[0, depth])
-        # subtle: draw ONCE for the prefix, not once a subtree. A second draw would be a second
-        # chance for the longer path. At temperature 0 the draw is the argmax.
+        # subtle: draw ONCE for the prefix, not once for each subtree. A second draw would be a
+        # second chance for the longer path. At temperature 0 the draw is the argmax.
         token = dice.draw(target_probs[row])
         depth += 1
         alive = paths[:, depth] if depth < paths.shape[1] else torch.full((len(paths),), -1)  # (L,)
@@ -100,7 +107,7 @@ def accept_paths(tree, target_probs, dice):
 
 
 def draw_in_both_keep_longer(n_first):
-    """NOT lossless, a warning: walk in each subtree with draws of its own, keep the longer.
+    """NOT lossless, a warning: walk in each subtree with draws of its own, keep the longer path.
 
     n_first: draft nodes of the first tree -> an accept rule.
     """
@@ -109,7 +116,7 @@ def draw_in_both_keep_longer(n_first):
         for mine in (lambda row: row <= n_first, lambda row: row > n_first):
             path = [0]
             while True:
-                # The mistake: a token that both subtrees hold under one prefix is drawn for twice.
+                # The mistake: for a prefix that both subtrees hold, the target draws twice.
                 token = dice.draw(target_probs[path[-1]])
                 matching = [c for c in tree.children[path[-1]]
                             if mine(c) and int(tree.tokens[c]) == token]
@@ -117,7 +124,7 @@ def draw_in_both_keep_longer(n_first):
                     break
                 path.append(matching[0])
             results.append((path, token))
-        # And a path is kept because it is long, so drafted tokens come out too often.
+        # And a path is kept because it is long, so drafted tokens are written too often.
         return max(results, key=lambda result: len(result[0]))
 
     return accept
@@ -129,8 +136,8 @@ def draw_in_both_keep_longer(n_first):
 def trie_merge(trees, scores, budget):
     """The union as a trie: equal prefixes share one node, and the freed budget is refilled.
 
-    trees: two or more below the same root, as large as their heads care to grow them; scores: for
-    each tree the list of its nodes' cumulative log-scores; budget: draft nodes of the result.
+    trees: two or more below the same root, as large as their heads made them; scores: for each tree
+    the list of its nodes' cumulative log-scores; budget: draft nodes of the result.
     -> Tree, scores (a list). Raises ValueError if budget < 1 or the roots differ.
 
     Example: a -> b and a -> b, c have three draft nodes side by side, and two in the trie (b, c).
@@ -151,16 +158,19 @@ def trie_merge(trees, scores, budget):
                 tokens.append(token)
                 parents.append(place[parent])
                 best.append(score)
-            # The better score, so that no parent falls below its child: a child scored below its
-            # own parent in one of the trees, and the parent's best is no worse than that.
+            # Of two scores the better one. So no parent falls below its child: in the tree that
+            # gave the child its score, the parent's score was at least as high.
             best[rows[key]] = max(best[rows[key]], score)
             place.append(rows[key])
-    # Hence the `budget` best nodes are again a tree. Shared nodes have left room for others.
+    # Hence the `budget` best nodes are again a tree. Shared nodes leave room for others.
     return keep_rows(tokens, parents, best, best_nodes(best, budget))
 
 
 def distinct_prefixes(tree):
-    """The set of token paths that the nodes stand for, the root's own left out."""
+    """The token paths of all nodes, from the root down, a set of tuples; the root's is left out.
+
+    Example: the tree 0 -> 1 -> 2 with the tokens s, a, b gives {(a,), (a, b)}.
+    """
     paths = [()]
     for token, parent in list(zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True))[1:]:
         paths.append(paths[parent] + (token,))
@@ -171,7 +181,7 @@ def distinct_prefixes(tree):
 
 
 class MergedDrafter(BothHeads):
-    """Both heads' trees side by side; the drafters' budgets add up to the verified draft nodes.
+    """Both heads' trees side by side: as many draft nodes as both drafters' budgets together.
 
     For two drafters, no more.
     """

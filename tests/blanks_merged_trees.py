@@ -16,9 +16,9 @@ def observe_phi(f):
 
 
 def observe_paths(f):
-    matrix = f(UNION)
+    matrix = f(UNION)  # a tensor, an array or lists: what counts is what stands in it
     return {"parents (-1, 0, 1, 1, 0, 4, 0)": matrix, "only a root": f(Tree([1], [-1])),
-            "the matrix's dtype": str(matrix.dtype)}
+            "the entries are whole numbers": not torch.as_tensor(matrix).is_floating_point()}
 
 
 def observe_accept(f):
@@ -59,7 +59,7 @@ def paths_law():
     for seed in range(8):
         tree = random_tree(seed)
         paths = [[row for row in path if row >= 0]
-                 for path in merged_trees.path_matrix(tree).tolist()]
+                 for path in torch.as_tensor(merged_trees.path_matrix(tree)).tolist()]
         leaves = [row for row, below in enumerate(tree.children) if not below]
         assert sorted(path[-1] for path in paths) == leaves, (
             f"on parents {tree.parents.tolist()} the rows do not end in every leaf once")
@@ -68,7 +68,7 @@ def paths_law():
 
 
 def accept_law():
-    """The whole loop, both subtrees full of equal prefixes, must have the target's law."""
+    """The whole loop, both subtrees full of equal prefixes, must have the target's distribution."""
     import merged_trees
     from nanogpt.sampling import Sampler
     from test_dual_draft_routing import exact_bias, toy_pair
@@ -78,7 +78,8 @@ def accept_law():
         bias = exact_bias(lambda dice, p=pair: merged_trees.MergedDrafter(p), Sampler(1), rounds=1,
                           accept=merged_trees.accept_paths)
         assert bias < 1e-6, (  # an answer may compute in float32
-            f"the text no longer has the target's law: total variation {bias:.1e}")
+            "the text no longer has the target's distribution: total variation "
+            f"{bias:.1e} instead of 0")
 
 
 UNION_SAYS = ("tokens (9 1 2 3 1 4 5), parents (-1 0 1 1 0 4 0), the target says 1, 4, 7: path, "
@@ -92,6 +93,14 @@ CASES = {  # the target's token after each of the seven rows
 
 def no_padding(tree):
     return path_matrix(tree).clamp(min=0)
+
+
+def padded_in_front(tree):
+    """A path that is shorter than the others stands at the right."""
+    paths = path_matrix(tree)
+    for row, length in enumerate((paths >= 0).sum(1).tolist()):
+        paths[row] = paths[row].roll(paths.shape[1] - length)
+    return paths
 
 
 def from_the_leaf(tree):
@@ -108,7 +117,11 @@ def without_root(tree, target_probs, dice):
 
 BLANKS = [
     Blank(
-        "merged_trees:phi", "Where does a row of the second tree stand in the union?",
+        "merged_trees:phi",
+        "* In the union the rows of the first tree come first: the root, then its n_first draft "
+        "nodes. Behind them stand the draft nodes of the second tree, in their old order. Its root "
+        "is not stored again, because both trees have the same root. In which row of the union "
+        "does row `row` of the second tree stand? You need Python alone. Return an int.",
         "The root is shared; n_first counts the first tree's draft nodes only.", 1, 3, observe_phi,
         {"row 1, n_first = 3": 4, "row 0, n_first = 3": 0, "row 2, n_first = 3": 5,
          "row 3, n_first = 3": 6}, merge_law,
@@ -117,19 +130,32 @@ BLANKS = [
             lambda row, n: 0 if row == 0 else n + 1 + row}),
     Blank(
         "merged_trees:path_matrix",
-        "One row for each leaf, in the order of the leaves' rows: the path from the root to it, -1 "
-        "behind its end.",
+        "** List the paths from the root to the leaves: one row for each leaf, in the order of the "
+        "leaves' rows, the root's 0 first and -1 behind the end of a shorter path. You may use "
+        "tree.children[row] (the rows of a node's children: [2, 3], or [] for a leaf), "
+        "tree.parents[row] (the row of its parent, -1 for the root), tree.depths[row] (0 for the "
+        "root, 1 for its children), len(tree) (the number of rows) and torch, for instance "
+        "torch.full((2, 3), -1).",
         "A leaf has no children; climb by the parents, and write each row at its depth.", 7, 10,
         observe_paths,
         {"parents (-1, 0, 1, 1, 0, 4, 0)": [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]],
-         "only a root": [[0]], "the matrix's dtype": "torch.int64"}, paths_law,
+         "only a root": [[0]], "the entries are whole numbers": True}, paths_law,
         {"missing entries hold the root instead of -1": no_padding,
-         "the paths run from the leaf to the root": from_the_leaf}),
+         "the paths run from the leaf to the root": from_the_leaf,
+         "-1 stands in front of a shorter path instead of behind it": padded_in_front}),
     Blank(
         "merged_trees:accept_paths",
-        "Walk the columns of the path matrix: draw the target's token once for the prefix that all "
-        "living paths share, and keep the paths that carry it.",
-        "When no path is left, the drawn token is the next root, and the path ends before it.",
+        "*** Go down all paths of the union at once. In each step the target draws one token for "
+        "the tokens that the remaining paths share so far, and only the paths that carry it next "
+        "remain. If none does, the path ends here and the drawn token is the next token. You may "
+        "call path_matrix(tree) (for instance [[0, 1, 2], [0, 4, -1]]; -1 is no row), "
+        "tree.tokens[row] (the token of a node), target_probs[row] (the target's distribution "
+        "(V,) of the token after that node) and dice.draw(probs) (a token: dice.draw of (0, 1, 0) "
+        "is 1). Return the accepted path, a list of rows that starts with 0, and the next token. "
+        "Where both trees hold the accepted path, either one will do.",
+        "Nodes with equal prefixes have equal distributions: draw in the row of any remaining "
+        "path, but only once. When no path is left, the drawn token is the next root, and the path "
+        "ends before it.",
         10, 15, observe_accept,
         {UNION_SAYS: ([0, 4, 5], 7, 3), "the target says 1, 2, 7": ([0, 1, 2], 7, 3),
          "the target says 8 at once": ([0], 8, 1)}, accept_law,
