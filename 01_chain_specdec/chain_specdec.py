@@ -129,7 +129,7 @@ def verify(target, cache, root, drafted):
 def acceptance_probability(target_probs, draft_probs, token):
     """The probability with which a draft token stays. target_probs, draft_probs: (V,).
 
-    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 stays with 5/6, token 1 with 1.
+    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 stays with 5/6.
     """
     # min(1, p(x) / q(x)), Algorithm 1: what was drafted too often is thinned to p(x).
     target, draft = float(target_probs[token]), float(draft_probs[token])
@@ -139,11 +139,11 @@ def acceptance_probability(target_probs, draft_probs, token):
 def residual(target_probs, draft_probs):
     """The distribution that the target draws from after a rejection. (V,), (V,) -> (V,)
 
-    Worked example: target (.5, .3, .2), draft (.6, .1, .3). The drafter's surplus is .1 on
-    token 0 and .1 on token 2; both are rejected that often, .2 in all. What is missing, .2 on
-    token 1, is exactly what the residual hands out: (0, 1, 0).
+    Example: target (.5, .3, .2), draft (.6, .1, .3): (0, 1, 0).
     """
-    # norm(max(p - q, 0)), Algorithm 1: where the drafter put too little.
+    # norm(max(p - q, 0)), Algorithm 1: where the drafter put too little. In the example its
+    # surplus, .1 on token 0 and .1 on token 2, is rejected that often, .2 in all; and .2 is just
+    # what token 1 lacks.
     missing = (target_probs - draft_probs).clamp(min=0)  # (V,)
     total = missing.sum()  # 1 - alpha: as much as the drafter's surplus, which is rejected
     # Equal distributions leave nothing over, and nothing is ever rejected: any answer will do.

@@ -29,9 +29,9 @@ def draft(drafter, root, k, sampler, dice):
     raise NotImplementedError("not yet: draft")
 
 
-# * The drafter drew this token from draft_probs. With which probability may it stay, so that it
-# never comes out more often than target_probs wants, and as many drafts as possible stay? You
-# need Python alone: target_probs[token] is the target's probability of it. Return a number.
+# * The drafter drew this token from draft_probs. With what probability may it stay, so that it
+# never comes out more often than target_probs wants, and as many drafts as possible stay? Plain
+# Python will do: target_probs[token] is the target's probability of it. Return a number.
 # About 1 line, 3 minutes.
 # Example: target (.5, .3, .2), draft (.6, .1, .3), token 0 -> 0.833333
 
@@ -39,15 +39,15 @@ def draft(drafter, root, k, sampler, dice):
 def acceptance_probability(target_probs, draft_probs, token):
     """The probability with which a draft token stays. target_probs, draft_probs: (V,).
 
-    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 stays with 5/6, token 1 with 1.
+    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 stays with 5/6.
     """
     raise NotImplementedError("not yet: acceptance_probability")
 
 
 # ** After a rejection the target draws the next token itself, but not from its own
 # distribution: only from what the kept drafts leave missing of it. Return that distribution
-# (V,); it must add up to 1. You may call torch, for instance x.clamp(min=0), which makes (.1,
-# -.2) to (.1, 0), and x.sum(). Two equal distributions leave nothing missing: return any
+# (V,); it must add up to 1. You may call torch, for instance x.clamp(min=0), which turns (.1,
+# -.2) into (.1, 0), and x.sum(). Two equal distributions leave nothing missing: return any
 # distribution then, but no nan.
 # About 3 lines, 5 minutes.
 # Example: target (.5, .3, .2), draft (.6, .1, .3) -> [0.0, 1.0, 0.0]
@@ -56,16 +56,14 @@ def acceptance_probability(target_probs, draft_probs, token):
 def residual(target_probs, draft_probs):
     """The distribution that the target draws from after a rejection. (V,), (V,) -> (V,)
 
-    Worked example: target (.5, .3, .2), draft (.6, .1, .3). The drafter's surplus is .1 on
-    token 0 and .1 on token 2; both are rejected that often, .2 in all. What is missing, .2 on
-    token 1, is exactly what the residual hands out: (0, 1, 0).
+    Example: target (.5, .3, .2), draft (.6, .1, .3): (0, 1, 0).
     """
     raise NotImplementedError("not yet: residual")
 
 
 # ** If every draft stays with chance alpha, how many tokens does a round of k drafts bring on
 # average, the target's own token included? When is there a first token, a second, a third?
-# Python alone will do: alpha ** 2 is the chance that two drafts stay. Mind alpha = 1.
+# Plain Python will do: alpha ** 2 is the chance that two drafts stay. Mind alpha = 1.
 # About 1 line, 4 minutes.
 # Example: alpha 0.5, k 2 -> 1.75
 
@@ -78,7 +76,7 @@ def expected_tokens(alpha, k):
     raise NotImplementedError("not yet: expected_tokens")
 
 
-# *** Test the drafts from left to right, one coin each, none behind the first that fails.
+# *** Test the drafts from left to right, one coin each, and stop at the first that fails.
 # There, draw the next token from the residual of that position; if none fails, or there are no
 # drafts, draw a bonus token. You may call acceptance_probability(target_probs[i],
 # draft_probs[i], token) (a number), residual(target_probs[i], draft_probs[i]) (a distribution),

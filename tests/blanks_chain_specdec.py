@@ -151,9 +151,9 @@ BLANKS = [
          "the tokens are argmaxes instead of draws": argmax_draft}),
     Blank(
         "chain_specdec:acceptance_probability",
-        "* The drafter drew this token from draft_probs. With which probability may it stay, so "
+        "* The drafter drew this token from draft_probs. With what probability may it stay, so "
         "that it never comes out more often than target_probs wants, and as many drafts as "
-        "possible stay? You need Python alone: target_probs[token] is the target's probability of "
+        "possible stay? Plain Python will do: target_probs[token] is the target's probability of "
         "it. Return a number.",
         "A token that the target likes at least as much as the drafter always stays.",
         1, 3, observe_probability,
@@ -167,7 +167,7 @@ BLANKS = [
         "** After a rejection the target draws the next token itself, but not from its own "
         "distribution: only from what the kept drafts leave missing of it. Return that "
         "distribution (V,); it must add up to 1. You may call torch, for instance x.clamp(min=0), "
-        "which makes (.1, -.2) to (.1, 0), and x.sum(). Two equal distributions leave nothing "
+        "which turns (.1, -.2) into (.1, 0), and x.sum(). Two equal distributions leave nothing "
         "missing: return any distribution then, but no nan.",
         "Subtract, cut off below zero, normalise; think of two equal distributions.",
         3, 5, observe_residual,
@@ -187,7 +187,7 @@ BLANKS = [
         "chain_specdec:expected_tokens",
         "** If every draft stays with chance alpha, how many tokens does a round of k drafts bring "
         "on average, the target's own token included? When is there a first token, a second, a "
-        "third? Python alone will do: alpha ** 2 is the chance that two drafts stay. Mind "
+        "third? Plain Python will do: alpha ** 2 is the chance that two drafts stay. Mind "
         "alpha = 1.",
         "1 + alpha + alpha^2 + ... + alpha^k, and mind alpha = 1.",
         1, 4,
@@ -198,7 +198,7 @@ BLANKS = [
          "alpha = 1 divides by zero": lambda a, k: (1 - a ** (k + 1)) / (1 - a)}),
     Blank(
         "chain_specdec:accept",
-        "*** Test the drafts from left to right, one coin each, none behind the first that fails. "
+        "*** Test the drafts from left to right, one coin each, and stop at the first that fails. "
         "There, draw the next token from the residual of that position; if none fails, or there "
         "are no drafts, draw a bonus token. You may call acceptance_probability(target_probs[i], "
         "draft_probs[i], token) (a number), residual(target_probs[i], draft_probs[i]) (a "

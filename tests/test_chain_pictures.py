@@ -9,7 +9,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 from chain_specdec import residual  # noqa: E402
-from experiments.chain_pictures import draw_cost_and_timeline, draw_repair, draw_round  # noqa: E402
+from experiments.chain_pictures import (  # noqa: E402
+    draw_cost_and_timeline,
+    draw_cut,
+    draw_repair,
+    draw_round,
+)
 from nanogpt.decoding import Generation, Step  # noqa: E402
 
 P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.6, 0.1, 0.3])
@@ -54,3 +59,11 @@ def test_a_round_is_compared_with_the_steps_that_bring_as_many_tokens():
     ax, quotient = draw_round({"chain": [fast], "plain": [plain]}, "chain", "plain")
     assert quotient == pytest.approx(3 * 5 / 10)
     assert max(bar.get_x() + bar.get_width() for bar in ax.patches) == pytest.approx(15)
+
+
+def test_a_cut_moves_the_length_and_no_cell():
+    ax = draw_cut(["a", "b"], ["root", "c", "d"], keep=2)
+    cells = {y: [bar.get_x() for bar in ax.patches if bar.get_y() == y] for y in (1.9, 0)}
+    assert cells[1.9] == cells[0] == [0, 1, 2, 3, 4]
+    told = [text.get_text() for text in ax.texts]
+    assert "length 2" in told and "length 4" in told and "overwritten by the next forward" in told

@@ -15,7 +15,9 @@ from nanogpt.pictures.plots import (
     GREY,
     INK,
     ORANGE,
+    RED,
     VERBS,
+    draw_cells,
     new_axes,
     plain_frame,
     tint,
@@ -93,6 +95,30 @@ def draw_repair(target_probs, draft_probs, residual_probs=None):
     return axes
 
 
+def draw_cut(committed, new, keep):
+    """A chain's cache before and after a commit: the same cells, only the length moves. -> Axes
+
+    committed: texts of the last rows of the text; new: texts of the rows of this round; keep: how
+    many of the new ones stay.
+    """
+    past, width = len(committed), len(committed) + len(new)
+    ax = new_axes(1.6 + 0.6 * width, 2.4)
+    stays = [FAINT] * past + [BLUE] * keep
+    draw_cells(ax, 1.9, committed + new, [FAINT] * past + [ORANGE] * len(new))
+    draw_cells(ax, 0, committed + new, stays + [GREY] * (len(new) - keep))
+    for y, length, text in ((1.9, past, "read"), (0, past + keep, "committed")):
+        ax.plot([length - 0.03] * 2, [y - 0.15, y + 0.95], color=RED, linewidth=2)
+        ax.text(length, y - 0.2, f"length {length}", color=RED, fontsize=8, ha="center", va="top")
+        ax.text(-0.2, y + 0.4, text, ha="right", va="center", fontsize=10, color=INK)
+    if keep < len(new):
+        ax.text((past + keep + width) / 2 + 0.3, 0.95, "overwritten by the next forward",
+                ha="center", fontsize=8, color=FAINT)
+    ax.set_xlim(-1.9, width + 0.6)
+    ax.set_ylim(-0.6, 2.9)
+    ax.axis("off")
+    return ax
+
+
 def median_round(generations):
     """-> (milliseconds of a step, those of its verbs, {verb: ms}), medians over the steps."""
     steps = [step.seconds for g in generations for step in g.steps]
@@ -110,15 +136,18 @@ def draw_round(results, name, baseline):
     tau, (end, verbs) = summarize(results[name])["tau"], median_round(results[name])
     step, _ = median_round(results[baseline])
     ax = new_axes(9, 2.4)
-    parts = [(verbs[verb], VERBS[verb], f"{verb} {verbs[verb]:.1f}")
-             for verb in ("draft", "verify")]
     rest = verbs["accept"] + verbs["commit"]
-    strip(ax, 1, [*parts, (rest, VERBS["accept"], "")])
-    ax.text(end, 1, f"  accept, commit {rest:.1f}", va="center", fontsize=8, color=FAINT)
+    strip(ax, 1, [(verbs["draft"], VERBS["draft"], ""),
+                  (verbs["verify"], VERBS["verify"], f"verify {verbs['verify']:.1f}"),
+                  (rest, VERBS["accept"], "")])
+    # Narrow parts have their words beside the bar.
+    ax.text(end, 1, f"  draft {verbs['draft']:.1f}; accept, commit {rest:.1f}", va="center",
+            fontsize=8, color=FAINT)
     steps = [(step, VERBS["verify"], f"{step:.1f}")] * int(tau)
     strip(ax, 0, [*steps, ((tau - int(tau)) * step, VERBS["verify"], "")])
     ax.set_yticks([1, 0], [f"one round\n{name}", f"{tau:.2f} plain steps"])
-    plain_frame(ax, f"the time of {tau:.2f} tokens", "milliseconds")
+    plain_frame(ax, f"one round beside the plain steps that write as many tokens, {tau:.2f}",
+                "milliseconds")
     ax.grid(visible=False)
-    ax.set_xlim(0, 1.25 * max(end, tau * step))
+    ax.set_xlim(0, 1.35 * max(end, tau * step))
     return ax, tau * step / end
