@@ -1,9 +1,9 @@
 """Two draft heads on the target's hidden states.
 
-Which hidden state exists when? At proposal time the root token has been chosen, but the target has
-not read it. So the newest hidden state is that of the token before the root. A head starts from it,
-reads the root, and from there on its own state stands in for the hidden states that the target
-has not computed yet:
+Which hidden states exist at which time? When a head proposes, the root token has been chosen, but
+the target has not read it. So the newest hidden state is that of the token before the root. A head
+starts from it and reads the root. From there on its own state replaces the hidden states that the
+target has not computed yet:
 
     hidden of the last committed token --fuse--> state
     state, embedding of the root -------read---> state' --target's lm_head--> tokens at depth 1
@@ -14,8 +14,8 @@ products, whatever the length of the text. The idea of drafting from the target'
 that of EAGLE (Li et al., 2024); the recurrent state instead of a transformer layer is that of the
 recurrent drafter (Cheng et al., 2024).
 
-The products are so small that a read mostly pays for starting them. So two heads are read as one,
-each product a batch of two: `StackedHeads`. How the heads are trained stands in train_heads.py.
+The products are so small that a read spends most of its time on starting them. So two heads are
+read as one, each product as a batch of two: `StackedHeads`. train_heads.py trains the heads.
 """
 
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ class DraftHead(nn.Module):
 
     def features(self, hidden, rows=slice(None)):
         """hidden: a list of (B, N, C) -> the states after these rows, (B, rows, W)."""
-        # Layers differ in scale: each is normed by itself, or the last one would drown the others.
+        # Layers differ in scale: each is normed alone, or the last one would dominate the others.
         layers = [norm(hidden[i][:, rows]) for i in self.config.layers]
         return self.fuse(torch.cat(layers, -1))  # (B, rows, len(layers) C) -> (B, rows, W)
 
@@ -80,7 +80,7 @@ class DraftHead(nn.Module):
 
     def guess(self, states):
         """states (..., W) -> log-probabilities of the next token (..., V)."""
-        # Through the target's own last norm and output matrix: a head need not learn the words.
+        # Through the target's own last norm and output matrix: a head need not learn the tokens.
         logits = self.target.lm_head(norm(self.out(norm(states))))
         return torch.log_softmax(logits.float(), -1)
 
@@ -92,7 +92,7 @@ class DraftHead(nn.Module):
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
         """Committed: hidden[layer][:, rows] are the target's hidden states of these tokens."""
-        # The newest row is all that is needed: the target has put the whole text into it.
+        # The newest row is enough: it holds what the target made of the whole text.
         self.state = self.features(hidden, rows[-1:])[0]  # (1, W)
 
     @torch.inference_mode()

@@ -4,11 +4,11 @@
              confidence of its nodes, and the tree with the larger one is kept
     verify   one forward over that tree, as in chapter 02
     accept   the walk of chapter 02
-    commit   BOTH heads take the target's hidden states of the accepted tokens, whoever drafted
-             them, so either may be chosen in the next step
+    commit   BOTH heads take the target's hidden states of the accepted tokens, no matter which head
+             drafted them, so either may be chosen in the next step
 
-The target draws every emitted token itself (the walk), so no choice of tree can change the
-distribution of the text. Routing changes only how many tokens one forward brings.
+The target draws every token of the text itself (the walk), so no choice between trees can change
+the distribution of the text. Routing changes only how many tokens one forward brings.
 
 Source: "Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026). Its s_{t+1} is
 `root`, s_{h,i} a node's score, c_{h,i} its confidence, mu_h the mean confidence, N_h `budget`.
@@ -28,9 +28,9 @@ def best_nodes(scores, budget):
 
     Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
     """
-    # subtle: whoever keeps a node keeps its parent. A child's score is its parent's plus a
-    # log-probability, so never higher; a tie is the parent's too, for parents stand in earlier
-    # rows, and sorting leaves ties as they stood (in Python also with reverse=True).
+    # subtle: if a node stays, its parent stays too. A child's score is its parent's plus a
+    # log-probability, so it is never higher. With equal scores the parent wins as well: it stands
+    # in an earlier row, and sorting keeps the order of ties (in Python also with reverse=True).
     ranked = sorted(range(1, len(scores)), key=scores.__getitem__, reverse=True)
     return sorted([0, *ranked[:budget]])  # the root costs no budget
 
@@ -58,7 +58,7 @@ class GrowingTree:
         values, ids: lists of n lists, the log-probabilities and tokens of each node's children.
         """
         first, k = len(self.tokens), min(self.top_k, len(ids[0]))  # k children for each node
-        # Not strict: where two heads are read at once, the shorter level came filled up.
+        # Not strict: when two heads are read at once, the shorter level was filled up.
         for node, logs, tokens in zip(self.level, values, ids, strict=False):
             self.tokens += tokens[:k]
             self.parents += [node] * k
@@ -77,7 +77,7 @@ class GrowingTree:
 
 
 def keep_rows(tokens, parents, scores, rows):
-    """The part of a flat tree that these rows make; a parent's row is looked up anew.
+    """The tree that these rows of a flat tree make; its parents are renumbered.
 
     tokens, parents, scores: lists, an entry a row; rows: rising, the root first, closed under
     taking parents -> Tree, scores.
@@ -116,19 +116,21 @@ def confidence(scores):
     """c = exp(s) of every node but the root, a list: back from log-scores to probabilities.
 
     scores: as for best_nodes. Source: section 4. c of a node is the probability that its head
-    gives to the whole path.
+    gives to the whole path down to it.
     """
     return [math.exp(score) for score in scores[1:]]
 
 
 def mean_confidence(scores):
-    """mu_h, the mean of c over the retained nodes, in [0, 1]; 0 for a tree that is only a root.
+    """One number for a head's tree, in [0, 1]; 0 for a tree that is only a root.
 
-    scores: as for best_nodes. Source: section 5.
-    Example: three nodes with the path probabilities .8, .6, .1 make mu = .5.
+    scores: one cumulative log-score a node, the root's 0.0 first. Source: section 5, mu_h.
+    Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
     """
-    c = confidence(scores)  # the root is certain for both heads, so it says nothing
-    return sum(c) / len(c) if c else 0.0  # where the window ends, a root stands alone
+    # mu_h, the mean of c over the drafted nodes. The root is certain for both heads, so it says
+    # nothing; where the window ends, it stands alone.
+    c = confidence(scores)
+    return sum(c) / len(c) if c else 0.0
 
 
 def expected_length(scores):
@@ -142,7 +144,11 @@ def expected_length(scores):
 
 
 def route(statistics):
-    """h* = argmax over the heads of mu_h; the first head on a tie. Source: section 5."""
+    """Which head's tree is verified: its index; the first head on a tie. Source: section 5.
+
+    statistics: one number a head, two or more. Example: .5 and .4 choose head 0.
+    """
+    # h* = argmax over the heads of mu_h; -h: of equal numbers the first head's wins
     return max(range(len(statistics)), key=lambda h: (statistics[h], -h))
 
 
@@ -171,7 +177,7 @@ def grow_trees(heads, trees):
 
 def filled_up(numbers, n):
     """Levels differ in width, a batch does not. Example: ([5, 3], 4) -> [5, 3, 0, 0]."""
-    return numbers + [0] * (n - len(numbers))  # whatever is read there, no node waits for it
+    return numbers + [0] * (n - len(numbers))  # what is read there is not used by any node
 
 
 # ---------------------------------------------------------------- drafters for chapter 02's loop
@@ -211,7 +217,7 @@ class HeadDrafter:
 
 class BothHeads:
     """What every use of two heads shares: they are read together, and both advance on the accepted
-    rows, whoever drafted them: the interchangeability lemma, section 7.
+    rows, no matter which head drafted them (the interchangeability lemma, section 7).
 
     drafters: two (or more) HeadDrafters, whose heads can be stacked; they keep their own states.
     """
@@ -225,7 +231,7 @@ class BothHeads:
 
     def observe(self, tokens, hidden, rows):
         """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
-        # All heads at once, also the one that was not chosen: it may be chosen next time.
+        # All heads at once, including the one that was not chosen: it may be chosen next time.
         self.heads.observe(tokens, hidden, rows)
 
     def propose_both(self, root, room):
@@ -236,7 +242,7 @@ class BothHeads:
 
 
 class RoutedDrafter(BothHeads):
-    """The chapter's drafter: both trees are grown, one is returned.
+    """The chapter's drafter: both heads grow a tree, one of the trees is returned.
 
     choose(mu of every head) -> which one; another function makes another router.
     choices: the index chosen in every step so far; means: mu of every head in every step.
@@ -255,5 +261,5 @@ class RoutedDrafter(BothHeads):
 
 
 def coin_flip(dice):
-    """A router that asks a coin: what is left of routing without the confidence."""
+    """A router that flips a coin: routing without the confidence."""
     return lambda means: int(dice.flip(0.5))

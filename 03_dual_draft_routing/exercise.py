@@ -9,8 +9,45 @@ and ask for a hint with `python tests/grade.py 03 --hint NAME`. Replace each
 import torch
 from dual_draft_routing import confidence
 
-# Which rows stay? The root and the `budget` nodes with the best cumulative scores.
-# About 2 lines, 5 minutes.
+# * A head has drafted a tree, which shall get one number: how confident is the head in the
+# drafted nodes, on average? scores is a list, one cumulative log-score a node, the root first.
+# You may call confidence(scores), which returns the list of c = exp(score) of all nodes but the
+# root: of the scores 0, log .8, log .6 it makes .8, .6. A tree that is only a root has the
+# number 0. Return a number.
+# About 2 lines, 4 minutes.
+# Example: path probabilities .8, .6, .1 -> 0.5
+
+
+def mean_confidence(scores):
+    """One number for a head's tree, in [0, 1]; 0 for a tree that is only a root.
+
+    scores: as for best_nodes. Source: section 5, where it is mu_h.
+    Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
+    """
+    raise NotImplementedError("not yet: mean_confidence")
+
+
+# * Which head's tree is verified? statistics holds one number a head, two or more. Choose the
+# head with the largest one, and of equal ones the first. Python alone will do, for instance
+# max(numbers, key=...). Return the index of the head.
+# About 1 line, 3 minutes.
+# Example: mu = [0.5, 0.4] -> 0
+
+
+def route(statistics):
+    """Which head's tree is verified: its index; the first head on a tie. Source: section 5.
+
+    statistics: one number a head, two or more. Example: .5 and .4 choose head 0.
+    """
+    raise NotImplementedError("not yet: route")
+
+
+# ** A tree is cut to its best nodes. scores holds a cumulative log-score for each row. Which
+# rows stay? Row 0, the root, which costs no budget, and the `budget` drafted rows with the
+# highest scores; of equal scores the earlier row. You may call sorted(rows, key=...), which
+# keeps rows with equal keys in their order. Return the rows in rising order; there may be fewer
+# than `budget` drafted rows.
+# About 2 lines, 6 minutes.
 # Example: scores 0, -1, -2, -1.5, -2, budget 3 -> [0, 1, 2, 3]
 
 
@@ -24,21 +61,11 @@ def best_nodes(scores, budget):
     raise NotImplementedError("not yet: best_nodes")
 
 
-# One number for a tree: the mean of c = exp(s) over its drafted nodes.
-# About 2 lines, 5 minutes.
-# Example: path probabilities .8, .6, .1 -> 0.5
-
-
-def mean_confidence(scores):
-    """mu_h, the mean of c over the retained nodes, in [0, 1]; 0 for a tree that is only a root.
-
-    scores: as for best_nodes. Source: section 5.
-    Example: three nodes with the path probabilities .8, .6, .1 make mu = .5.
-    """
-    raise NotImplementedError("not yet: mean_confidence")
-
-
-# These tokens were committed. Who must hear of it?
+# ** These tokens were committed, and hidden[layer][:, rows] are the target's hidden states of
+# them. Who must hear of it? self.drafters is the list of the heads' drafters, each with
+# drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once and has
+# self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter that
+# was chosen in this round. Tell the right ones, each once, and return nothing.
 # About 1 line, 4 minutes.
 # Example: head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told ->
 #   [[[[5, 2], [0, 3]]], [[[5, 2], [0, 3]]]]
@@ -47,13 +74,3 @@ def mean_confidence(scores):
 def observe(self, tokens, hidden, rows):
     """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
     raise NotImplementedError("not yet: observe")
-
-
-# Which head's tree is verified? The one with the larger mean; the first on a tie.
-# About 1 line, 3 minutes.
-# Example: mu = [0.5, 0.4] -> 0
-
-
-def route(statistics):
-    """h* = argmax over the heads of mu_h; the first head on a tie. Source: section 5."""
-    raise NotImplementedError("not yet: route")

@@ -1,8 +1,8 @@
 """How the two draft heads are trained: on the target's own distributions, each for its duty.
 
-Two heads that learn the same differ only by chance, and their confidence hardly tells who is right.
-So the chapter's heads divide the work. One is on duty inside words, the other at their edges. Off
-duty a head learns little of what the target says, and to say that it does not know.
+Two heads that learn the same differ only by chance, and their confidence hardly tells which one is
+right. So the chapter's heads divide the work. One is on duty inside words, the other at their
+edges. Off duty a head learns little of what the target says, and learns to be unsure.
 """
 
 from dataclasses import asdict
@@ -63,13 +63,13 @@ def head_loss(head, tokens, hidden, labels, duty):
     """
     T, V, loss = tokens.shape[1], labels.shape[-1], 0.0
     # Off duty the label is half the target's distribution and half the uniform one, at a small
-    # weight: there the head learns above all not to be confident.
+    # weight: there the head learns mainly not to be confident.
     weight = torch.where(duty, 1.0, OFF_DUTY)  # (B, T - DEPTH)
     known = torch.where(duty, 1.0, 0.5)[..., None]  # the target's part of the label
     states = head.features(hidden)[:, :T - DEPTH]  # (B, T - DEPTH, W)
     for d in range(1, DEPTH + 1):
-        # Read token t + d. The text stands in for drafted tokens: a draft is of use only as long
-        # as it is what the target says.
+        # Read token t + d, a token of the text in place of a draft: a draft is of use only while
+        # it is what the target says.
         states = head.advance(states, tokens[:, d:T - DEPTH + d])
         label = known * labels[:, d:T - DEPTH + d] + (1 - known) / V  # (B, T - DEPTH, V)
         loss = loss - (weight * (label * head.guess(states)).sum(-1)).mean()
@@ -89,8 +89,8 @@ class Heads(nn.Module):
 
 def default_configs(n_layer, duties=SPECIALISTS):
     """Two heads for a target of n_layer layers, by default the chapter's specialists."""
-    # Both read the middle and the last layer, so they differ in nothing but their duties, and
-    # generalists in nothing but the chance of their first weights.
+    # Both read the middle and the last layer, so they differ only in their duties, and
+    # generalists only in their random first weights.
     return tuple(HeadConfig((n_layer // 2, n_layer), duty) for duty in duties)
 
 
@@ -117,7 +117,7 @@ def get_heads(target, dataset, device, retrain=False, configs=None, recipe=RECIP
             dataset.train, recipe.batch_size, target.block_size, generator)
         tokens = tokens.to(device)
         with torch.no_grad():
-            logits, hidden = target(tokens)  # the dear part of a step, once for both heads
+            logits, hidden = target(tokens)  # the expensive part of a step, once for all heads
             labels = sampler(logits)  # at temperature 1, whatever will be decoded
         return sum(head_loss(head, tokens, hidden, labels,
                              on_duty(head.config.duty, tokens, letters)) for head in both.heads)

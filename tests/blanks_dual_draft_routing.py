@@ -11,7 +11,7 @@ LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 
 
 def best_nodes_law():
-    """Whoever keeps a node keeps its parent, also where a child is certain and scores the same."""
+    """If a node stays, its parent stays, also where a child is certain and has the same score."""
     import dual_draft_routing
     from test_merged_trees import random_tree
 
@@ -61,7 +61,7 @@ def observe_observe(f):
 
 
 def heads_law():
-    """After every commit each head stands where the text stands."""
+    """After every commit each head has heard of the whole text."""
     from dual_draft_routing import RoutedDrafter
     from nanogpt.sampling import Dice, Sampler
     from test_dual_draft_routing import PROMPT, ToyModel, ToyTarget, toy_pair
@@ -91,14 +91,45 @@ def observe_mean(f):
 def observe_route(f):
     heads = [0.5, 0.4], [0.4, 0.5], [0.5, 0.5], [0.1, 0.3, 0.2], [0.1, 0.2, 0.3]
     return {f"mu = {mu}": f(mu) for mu in heads} | {
-        "what comes back is a": type(f([0.5, 0.4])).__name__}
+        "what comes back can be an index": hasattr(f([0.5, 0.4]), "__index__")}
 
 
 BLANKS = [
     Blank(
+        "dual_draft_routing:mean_confidence",
+        "* A head has drafted a tree, which shall get one number: how confident is the head in the "
+        "drafted nodes, on average? scores is a list, one cumulative log-score a node, the root "
+        "first. You may call confidence(scores), which returns the list of c = exp(score) of all "
+        "nodes but the root: of the scores 0, log .8, log .6 it makes .8, .6. A tree that is only "
+        "a root has the number 0. Return a number.",
+        "`confidence` has left the root out already: add up its list and divide by its length, "
+        "unless it is empty.", 2, 4,
+        observe_mean, {"path probabilities .8, .6, .1": 0.5, "a tree that is only a root": 0.0},
+        None,
+        {"the root is averaged in": lambda s: float(torch.tensor(s).exp().mean()),
+         "the log-scores are averaged, then exponentiated": lambda s: math.exp(
+             sum(s[1:]) / (len(s) - 1)) if s[1:] else 0.0,
+         "the sum is taken, not the mean": lambda s: float(torch.tensor(s[1:]).exp().sum())}),
+    Blank(
+        "dual_draft_routing:route",
+        "* Which head's tree is verified? statistics holds one number a head, two or more. Choose "
+        "the head with the largest one, and of equal ones the first. Python alone will do, for "
+        "instance max(numbers, key=...). Return the index of the head.",
+        "max over range(len(statistics)), with a key; max keeps the first of equal ones.", 1, 3,
+        observe_route,
+        {"mu = [0.5, 0.4]": 0, "mu = [0.4, 0.5]": 1, "mu = [0.5, 0.5]": 0,
+         "mu = [0.1, 0.3, 0.2]": 1, "mu = [0.1, 0.2, 0.3]": 2,
+         "what comes back can be an index": True}, None,
+        {"the less confident head is chosen": lambda mu: mu.index(min(mu)),
+         "a tie goes to the last head": lambda mu: max(range(len(mu)), key=lambda h: (mu[h], h))}),
+    Blank(
         "dual_draft_routing:best_nodes",
-        "Which rows stay? The root and the `budget` nodes with the best cumulative scores.",
-        "Sort by falling score, then by row, so that a parent wins a tie against its child.", 2, 5,
+        "** A tree is cut to its best nodes. scores holds a cumulative log-score for each row. "
+        "Which rows stay? Row 0, the root, which costs no budget, and the `budget` drafted rows "
+        "with the highest scores; of equal scores the earlier row. You may call "
+        "sorted(rows, key=...), which keeps rows with equal keys in their order. Return the rows "
+        "in rising order; there may be fewer than `budget` drafted rows.",
+        "Sort the rows 1, 2, ... by falling score, cut, add the root, sort again.", 2, 6,
         observe_best,
         {"scores 0, -1, -2, -1.5, -2, budget 3": [0, 1, 2, 3],
          "scores 0, -2, -1, -3, budget 1": [0, 2],
@@ -109,31 +140,17 @@ BLANKS = [
          "a tie goes to the later row": lambda s, b: sorted(
              [0, *sorted(range(1, len(s)), key=lambda r: (-s[r], -r))[:b]])}),
     Blank(
-        "dual_draft_routing:mean_confidence",
-        "One number for a tree: the mean of c = exp(s) over its drafted nodes.",
-        "`confidence` is a list and leaves the root out; a tree without drafts has mean 0.", 2, 5,
-        observe_mean, {"path probabilities .8, .6, .1": 0.5, "a tree that is only a root": 0.0},
-        None,
-        {"the root is averaged in": lambda s: float(torch.tensor(s).exp().mean()),
-         "the log-scores are averaged, then exponentiated": lambda s: math.exp(
-             sum(s[1:]) / (len(s) - 1)) if s[1:] else 0.0,
-         "the sum is taken, not the mean": lambda s: float(torch.tensor(s[1:]).exp().sum())}),
-    Blank(
         "dual_draft_routing:BothHeads.observe",
-        "These tokens were committed. Who must hear of it?",
-        "Either head may be chosen next time, and must then stand where the text stands; "
-        "self.heads is both at once, self.drafters one by one.", 1, 4, observe_observe,
+        "** These tokens were committed, and hidden[layer][:, rows] are the target's hidden states "
+        "of them. Who must hear of it? self.drafters is the list of the heads' drafters, each with "
+        "drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once and has "
+        "self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter "
+        "that was chosen in this round. Tell the right ones, each once, and return nothing.",
+        "Either head may be chosen next time, and must then have heard of the whole text.",
+        1, 4, observe_observe,
         {"head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
             [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]}, heads_law,
         {"only the chosen head hears of it":
             lambda self, *told: self.drafters[self.choices[-1]].observe(*told),
          "only the first head hears of it": lambda self, *told: self.drafters[0].observe(*told)}),
-    Blank(
-        "dual_draft_routing:route",
-        "Which head's tree is verified? The one with the larger mean; the first on a tie.",
-        "max over the indices with a key.", 1, 3, observe_route,
-        {"mu = [0.5, 0.4]": 0, "mu = [0.4, 0.5]": 1, "mu = [0.5, 0.5]": 0,
-         "mu = [0.1, 0.3, 0.2]": 1, "mu = [0.1, 0.2, 0.3]": 2, "what comes back is a": "int"}, None,
-        {"the less confident head is chosen": lambda mu: mu.index(min(mu)),
-         "a tie goes to the last head": lambda mu: max(range(len(mu)), key=lambda h: (mu[h], h))}),
 ]

@@ -1,4 +1,4 @@
-"""The account of the routers: the methods, their table, what the confidence was worth, pictures."""
+"""The routers compared: the methods, their table, what the confidence was worth, pictures."""
 
 import statistics
 from functools import partial

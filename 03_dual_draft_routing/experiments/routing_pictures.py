@@ -1,0 +1,146 @@
+"""The lesson's pictures: two heads on one target, whose tree reached further, what drafting costs.
+
+Green is head 1, pink head 2, orange the token that the target chose; a time has the colour of its
+verb.
+"""
+
+import math
+
+import matplotlib.pyplot as plt
+import torch
+
+from nanogpt.pictures.plots import (
+    FAINT,
+    GREY,
+    HEADS,
+    INK,
+    ORANGE,
+    VERBS,
+    draw_tree,
+    new_axes,
+    plain_frame,
+    tint,
+    two_digits,
+    visible,
+)
+from tree_attention import Tree  # chapter 02
+
+LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}
+
+
+def box(ax, place, text, color, strength=0.3):
+    """A token or a state in its box."""
+    ax.text(*place, text, ha="center", va="center", fontsize=10, color=INK, zorder=3,
+            family="DejaVu Sans Mono", parse_math=False,
+            bbox={"boxstyle": "round,pad=0.35", "edgecolor": color,
+                  "facecolor": tint(color, strength)})
+
+
+def arrow(ax, start, end, color):
+    ax.annotate("", end, start, zorder=1, arrowprops={
+        "arrowstyle": "-|>", "color": color, "shrinkA": 11, "shrinkB": 11, "linewidth": 1.3})
+
+
+def draw_heads(read, root, chains, layers, ax=None):
+    """Two draft heads on one target: what each starts from, and what it guesses.
+
+    read: the texts of the last tokens that the target has read; root: the text of the next one.
+    chains: for each head a list of (text, probability), its first guesses; layers: the hidden
+    states that the heads look at. -> the Axes
+    """
+    ax = ax or new_axes(10.5, 4)
+    last, first = len(read) - 1, len(read) + 1.2
+    ax.add_patch(plt.Rectangle((-0.6, -0.75), len(read) + 0.2, 1.5, facecolor=tint(GREY, 0.2),
+                               edgecolor=GREY))
+    ax.text(last / 2, 0.5, "read by the target", ha="center", fontsize=9, color=FAINT)
+    for place, text in enumerate(read):
+        box(ax, (place, 0), visible(text), GREY)
+    box(ax, (len(read) + 0.2, 0), visible(root), ORANGE)
+    ax.text(len(read) + 0.55, 0, "root: chosen,\nnot read yet", va="center", fontsize=8.5,
+            color=FAINT)
+    for head, (chain, color) in enumerate(zip(chains, HEADS, strict=True)):
+        y = 1.9 if head == 0 else -1.9  # the line of states; the guesses stand further out
+        out = y + (0.95 if head == 0 else -0.95)
+        box(ax, (last, y), "state", color)
+        ax.text(last - 0.5, y, f"head {head + 1}", ha="right", va="center", fontsize=11,
+                color=INK, fontweight="bold")
+        arrow(ax, (last, 0.75 if head == 0 else -0.75), (last, y), INK)
+        ax.text(last - 0.1, y * 0.67, f"hidden states {layers[0]} and {layers[1]}", ha="right",
+                va="center", fontsize=8.5, color=FAINT)
+        arrow(ax, (last, y), (first, y), color)
+        arrow(ax, (len(read) + 0.2, 0), (first, y), ORANGE)
+        seen = root
+        for step, (text, probability) in enumerate(chain):
+            x = first + 1.7 * step
+            box(ax, (x, y), f"reads {visible(seen)}", color)
+            box(ax, (x, out), f"{visible(text)} {two_digits(probability)}", color, 0.08)
+            arrow(ax, (x, y), (x, out), color)
+            if step + 1 < len(chain):
+                arrow(ax, (x, y), (x + 1.7, y), color)
+            seen = text
+        ax.text(first + 1.7 * (len(chain) - 1) + 0.6, out, "its guess, and\nhow sure it is",
+                va="center", fontsize=8.5, color=FAINT)
+    ax.set_xlim(-1.2, first + 1.7 * max(map(len, chains)) + 0.5)
+    ax.set_ylim(-3.4, 3.4)
+    ax.axis("off")
+    return ax
+
+
+def draw_further(texts, lengths, width=64, ax=None):
+    """A text whose letters are tinted by the head that reached further below them.
+
+    texts: of every token; lengths: {place: (accepted drafts of head 1, of head 2)}; a token
+    without a place is context. Returns the Axes.
+    """
+    ax = ax or new_axes(0.165 * width, 0.27 * math.ceil(len(texts) / width) + 0.5)
+    for place, text in enumerate(texts):
+        x, y = place % width, place // width
+        if place in lengths:
+            one, two = lengths[place]
+            color = HEADS[0] if one > two else HEADS[1] if two > one else GREY
+            ax.add_patch(plt.Rectangle((x - 0.5, y - 0.45), 0.96, 0.9, edgecolor="none",
+                                       facecolor=tint(color, 0.12 if one == two else 0.6)))
+        ax.text(x, y, text.replace("\n", "\u21b5"), ha="center", va="center", fontsize=9.5,
+                family="DejaVu Sans Mono", parse_math=False,
+                color=INK if place in lengths else FAINT)
+    patches = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, strength))
+               for color, strength in [(HEADS[0], 0.6), (HEADS[1], 0.6), (GREY, 0.12)]]
+    ax.figure.legend(patches, ["head 1 reaches further", "head 2 reaches further", "equally far"],
+                     loc="outside lower center", ncols=3, **LOOK)
+    ax.set_xlim(-0.8, width)
+    ax.set_ylim(math.ceil(len(texts) / width) - 0.4, -0.6)
+    ax.axis("off")
+    return ax
+
+
+def draw_rivals(trees, scores, text_of_token, titles):
+    """Two heads' trees side by side; each edge carries c of the node to which it leads.
+
+    trees, scores: what BothHeads.propose_both returns -> the two Axes.
+    """
+    axes = new_axes(12, 3, columns=2)
+    for ax, tree, logs, title, color in zip(axes, trees, scores, titles, HEADS, strict=True):
+        n = len(tree)
+        confidences = torch.zeros(n, n)  # a row is a token of its own here: none comes twice
+        for row, parent in enumerate(tree.parents.tolist()[1:], 1):
+            confidences[parent, row] = math.exp(logs[row])
+        texts = [text_of_token(token) for token in tree.tokens.tolist()]
+        draw_tree(Tree(range(n), tree.parents, confidences), texts.__getitem__,
+                  colors=[ORANGE] + [color] * (n - 1), ax=ax)
+        ax.texts[-1].set_text("on each edge: c, the head's probability of the path up to there")
+        ax.set_title(title, color=INK, fontsize=11)
+    return axes
+
+
+def draw_draft_times(times, ax=None):
+    """A bar for each way to draft, in milliseconds. times: {name: ms}."""
+    ax = ax or new_axes(8, 0.8 + 0.45 * len(times))
+    for place, ms in enumerate(times.values()):
+        ax.barh(place, ms, height=0.62, color=tint(VERBS["draft"], 0.75))
+        ax.text(ms, place, f" {ms:.2f}", va="center", fontsize=9, color=INK)
+    ax.set_yticks(range(len(times)), list(times))
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.15 * max(times.values()))
+    plain_frame(ax, None, "milliseconds to draft for one round")
+    ax.grid(visible=False)
+    return ax
