@@ -44,6 +44,7 @@ def methods(target, heads, sampler, budget):
         f"trie-merged, {budget}": partial(drafted_by, trie, budget),
         f"head 1, {twice}": partial(drafted_by, first, twice),
         f"head 2, {twice}": partial(drafted_by, second, twice),
+        f"routed, {twice}": partial(drafted_by, RoutedDrafter, twice),
         f"merged, {budget} + {budget}": partial(merged, budget),
         f"trie-merged, {twice}": partial(drafted_by, trie, twice),
     }
@@ -57,8 +58,8 @@ def print_verdicts(results, budget):
     for title, names in (
             ("equal per head", [*rivals, union]),
             (f"{budget} in all", [*rivals, f"merged, {half} + {half}", f"trie-merged, {budget}"]),
-            (f"{twice} in all", [f"head 1, {twice}", f"head 2, {twice}", union,
-                                 f"trie-merged, {twice}"])):
+            (f"{twice} in all", [f"head 1, {twice}", f"head 2, {twice}", f"routed, {twice}",
+                                 union, f"trie-merged, {twice}"])):
         taus = {name: summarize(results[name])["tau"] for name in names}
         speeds = {name: speedup(results[name], results["plain"]) for name in names}
         longest, fastest = max(taus, key=taus.get), max(speeds, key=speeds.get)

@@ -1,7 +1,11 @@
-"""The chapter's pictures: the paper's worked example, and a step of a real decoding."""
+"""The chapter's pictures: the paper's worked example, a real step, and when a merge pays.
+
+Green is head 1 and pink head 2, blue the accepted path, orange the target's own token. What both
+heads drafted is dark.
+"""
 
 from dual_draft_routing import HeadDrafter  # chapter 03
-from merged_trees import MergedDrafter, accept_paths, block_mask, merge
+from merged_trees import MergedDrafter, accept_paths, block_mask, distinct_prefixes, merge
 from nanogpt.decoding import collect
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
@@ -10,6 +14,10 @@ from tree_attention import Tree, speculate  # chapter 02
 FIRST = Tree([0, 1, 2, 3], [-1, 0, 1, 1])  # the paper's figure, n_1 = 3
 SECOND = Tree([0, 1, 4, 5], [-1, 0, 1, 0])
 NAMES = ["s", "a", "b", "c", "d", "e"]
+LOOK = {"frameon": False, "fontsize": 9, "labelcolor": plots.INK}
+# What holds both heads' drafts is black; the router, which gives one of two trees away, is grey.
+STYLES = {"head 1": (plots.HEADS[0], "o", "--"), "routed": (plots.FAINT, "s", "--"),
+          "merged": (plots.INK, "^", ":"), "trie-merged": (plots.INK, "D", "--")}
 
 
 def head_colors(tree, n_first):
@@ -28,12 +36,115 @@ def save_figures(target, heads, prompt, tokenizer, out):
     plots.save(draw_real_step(target, heads, prompt, tokenizer), out / "tree.png")
 
 
-def draw_real_step(target, heads, prompt, tokenizer):
+def draw_real_step(target, heads, prompt, tokenizer, seed=1):
     """The step of a real decoding that accepted most, one colour a head."""
     drafter = MergedDrafter([HeadDrafter(head, budget=6) for head in heads])
-    steps = collect(speculate(target, drafter, prompt, Sampler(), Dice(1), accept_paths), 60).steps
-    step = max(steps[:-1], key=lambda step: len(step.tokens))
+    run = speculate(target, drafter, prompt, Sampler(), Dice(seed), accept_paths)
+    step = max(collect(run, 60).steps[:-1], key=lambda step: len(step.tokens))
     tree, path, target_probs = step.detail.tree, step.detail.path, step.detail.target_probs
     colors = head_colors(tree, (len(tree) - 1) // 2)  # both trees hold equally many nodes
     return plots.draw_tree(tree, lambda token: tokenizer.decode([token]), path, target_probs,
                            colors=colors, next_token=step.tokens[-1])
+
+
+def numbered(tree, names):
+    """The tree with its rows as tokens, and what to write on each: '4:a' in row 4."""
+    texts = [f"{row}:{names[int(token)]}" for row, token in enumerate(tree.tokens)]
+    return Tree(list(range(len(tree))), tree.parents), texts.__getitem__
+
+
+def draw_row_numbers(trees, titles, colors, names=NAMES):
+    """Trees side by side, the row number in front of each token.
+
+    trees: a list of Tree; colors: for each tree a colour a row -> the Axes, a list.
+    """
+    axes = plots.new_axes(3.3 * len(trees), 2.3, columns=len(trees))
+    for ax, tree, title, shades in zip(axes, trees, titles, colors, strict=True):
+        rows, text = numbered(tree, names)
+        plots.draw_tree(rows, text, ax=ax, colors=shades)
+        ax.set_title(title, color=plots.INK, fontsize=10)
+    return axes
+
+
+def draw_two_trees():
+    """The worked example before the merge."""
+    return draw_row_numbers([FIRST, SECOND], ["head 1's tree", "head 2's tree"],
+                            [head_colors(FIRST, 3), head_colors(SECOND, 0)])
+
+
+def draw_merge_and_mask(union):
+    """The worked example after the merge: the tree, and who may attend to whom."""
+    left, right = plots.new_axes(8.6, 3.4, columns=2)
+    rows, text = numbered(union, NAMES)
+    plots.draw_tree(rows, text, ax=left, colors=head_colors(union, 3))
+    left.set_title("the union", color=plots.INK, fontsize=11)
+    labels = [text(row) for row in range(len(union))]
+    plots.draw_mask(union.mask, labels, right, "row (left) sees column (top)")
+    return left, right
+
+
+def draw_shared(sides, trie, n_first, second):
+    """The union side by side, and as a trie, in which a shared node is dark.
+
+    sides: n_first draft nodes of head 1, then head 2's; second: head 2's tree.
+    """
+    theirs = distinct_prefixes(second)
+    ours = distinct_prefixes(Tree(sides.tokens[:n_first + 1], sides.parents[:n_first + 1]))
+    paths = [()]
+    for token, parent in zip(trie.tokens.tolist()[1:], trie.parents.tolist()[1:], strict=True):
+        paths.append(paths[parent] + (token,))
+    shades = [plots.INK if path in ours and path in theirs or not path
+              else plots.HEADS[path in theirs] for path in paths]
+    return draw_row_numbers(
+        [sides, trie], [f"side by side: {len(sides) - 1} draft rows",
+                        f"as a trie: {len(trie) - 1} draft rows"],
+        [head_colors(sides, n_first), shades])
+
+
+def draw_same_rounds(means):
+    """Accepted drafts a round, had head 1, head 2, the router or the union been verified there.
+
+    means: {name: mean number of accepted drafts}, in this order.
+    """
+    ax = plots.new_axes(7, 2.3)
+    colors = [*plots.HEADS, plots.FAINT, plots.INK]
+    for place, (value, color) in enumerate(zip(means.values(), colors, strict=True)):
+        ax.barh(place, value, 0.62, color=plots.tint(color, 0.75))
+        ax.text(value, place, f" {value:.2f}", va="center", fontsize=9, color=plots.INK)
+    ax.set_yticks(range(len(means)), list(means))
+    ax.invert_yaxis()
+    ax.margins(x=0.12)
+    plots.plain_frame(ax, "the same rounds, four ways to verify", "accepted drafts a round")
+    ax.grid(visible=False)
+    return ax
+
+
+def draw_price_of_rows(lines, here):
+    """Speed-up against the price of a row: on the left drafting is free, on the right as measured.
+
+    lines: {name: (tau, draft nodes, drafting in plain steps)}, names as in merge_budgets.methods;
+    here: what one more row costs on this machine, in plain steps. Solid lines verify as many nodes
+    as the first one, broken lines more. -> the two Axes.
+    """
+    axes = plots.new_axes(10, 3.9, columns=2)
+    most = max(0.06, 1.25 * here)
+    prices = [most * i / 60 for i in range(61)]
+    fewest = next(iter(lines.values()))[1]
+    titles = ("drafting is free", "drafting costs what it costs here")
+    for ax, part, title in zip(axes, (0, 1), titles, strict=True):
+        for name, (tau, nodes, draft) in lines.items():
+            color, marker, broken = STYLES[name.split(",")[0]]
+            speedups = [tau / (1 + nodes * price + part * draft) for price in prices]
+            ax.plot([100 * price for price in prices], speedups, color=color, marker=marker,
+                    linestyle="-" if nodes < 1.5 * fewest else broken, markevery=15, label=name)
+        ax.axvline(100 * here, color=plots.GREY, linewidth=1.4, zorder=0)
+        ax.text(100 * here, 0.98, " this machine", color=plots.FAINT, fontsize=8, va="top",
+                transform=ax.get_xaxis_transform())
+        plots.plain_frame(ax, title, "price of one more row, % of a plain step", "speed-up")
+    low, high = (pick(side(ax.get_ylim()) for ax in axes)  # one scale for both
+                 for pick, side in ((min, min), (max, max)))
+    for ax in axes:
+        ax.set_ylim(low, high)
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
+                          ncols=len(lines), **LOOK)
+    return axes
