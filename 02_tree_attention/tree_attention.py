@@ -32,7 +32,7 @@ from nanogpt.sampling import Sampler
 
 def ancestor_mask(parents):
     """parents (N,) -> (N, N) bool, True where column j is row i itself or an ancestor of it."""
-    parents = parents.numpy()  # on rows this short, torch spends its time on starting operations
+    parents = parents.numpy()  # on rows this short, starting torch's operations would cost most
     mask = np.eye(len(parents), dtype=bool)  # every row sees itself, ...
     for row in range(1, len(parents)):
         mask[row] |= mask[parents[row]]  # ... and what its parent sees, whose row is complete
@@ -203,15 +203,16 @@ def verify(target, cache, tree):
 
 
 def walk(tree, target_probs, dice):
-    """Draw the target's own token; while a child carries it, go there.
+    """The target's own draws decide. Lossless for ANY tree, however its nodes were chosen.
 
-    Lossless for ANY tree, however its nodes were chosen.
-    tree: N nodes; target_probs (N, V) -> path, a list of rows starting with 0; the next token.
+    tree: N nodes; target_probs (N, V): row i is the target's distribution after node i.
+    -> path, a list of rows starting with 0; the next token, which the target adds behind it.
     """
     path, tokens = [0], tree.tokens.tolist()
     while True:
-        # Drawn without a look at the children, so each token that is emitted is the target's own
-        # after its prefix. The tree only decides how many such draws one forward serves.
+        # Draw the target's own token; while a child carries it, go there. It is drawn without a
+        # look at the children, so each emitted token is the target's own after its prefix. The
+        # tree only decides how many such draws one forward serves.
         token = dice.draw(target_probs[path[-1]])
         matching = [c for c in tree.children[path[-1]] if tokens[c] == token]
         if not matching:
@@ -220,10 +221,10 @@ def walk(tree, target_probs, dice):
 
 
 def multi_round(tree, target_probs, dice):
-    """Multi-round rejection: chapter 01's coin for each child in turn (Jeon et al., RRS).
+    """Multi-round rejection (Jeon et al., RRS), lossless for children drawn without replacement.
 
-    For children drawn without replacement from draft_probs, which a tree with drafts must carry.
-    Arguments and result as `walk`.
+    They were drawn from draft_probs, which a tree with drafts must carry. Arguments and result as
+    `walk`.
     """
     path = [0]
     while True:
@@ -232,12 +233,14 @@ def multi_round(tree, target_probs, dice):
         draft_left = tree.draft_probs[node] if tree.children[node] else None  # (V,)
         for child in tree.children[node]:
             token = int(tree.tokens[child])
-            # min(1, p / q) >= p: a drawn child stays more often than in the walk.
+            # Chapter 01's coin for each child in turn. min(1, p / q) >= p: a drawn first child
+            # stays more often than in the walk.
             if dice.flip(acceptance_probability(target_left, draft_left, token)):
                 path.append(child)
                 break
-            # As in chapter 01 the rest is owed by the residual. It becomes the target, and what
-            # the next child was drawn from the draft: the child is judged as if it were the first.
+            # As in chapter 01, the target now owes the residual only. It takes the target's place,
+            # and what the next child was drawn from takes the drafter's: the next child is judged
+            # as if it were the first.
             target_left = residual(target_left, draft_left)
             draft_left = draft_left.clone()  # the tree keeps its own
             draft_left[token] = 0

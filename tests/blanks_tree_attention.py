@@ -12,8 +12,22 @@ from tree_attention import Tree
 PARENTS = torch.tensor([-1, 0, 1, 1, 0, 4])  # root -> 1 -> 2, 3 and root -> 4 -> 5
 
 
+class Normal(Script):
+    """A Script that normalises what it draws from, as the real Dice does."""
+
+    def draw(self, probs):
+        return super().draw(probs / probs.sum())
+
+
+class Sure(Script):
+    """A Script for distributions that leave nothing to chance, whether by draws or by coins."""
+
+    def flip(self, p):
+        return float(p) > 0.5
+
+
 def tree_law(rule="walk"):
-    """The whole loop with a tree must have the target's law."""
+    """The whole loop with a tree must have the target's distribution."""
 
     def check():
         import tree_attention as ta
@@ -73,16 +87,15 @@ WALK = ("tokens (7 1 2 0 2 1), parents (-1 0 1 1 0 4), the target says 2, then 1
 
 
 def observe_walk(f):
-    probs = torch.full((6, 3), 1 / 3)
-    cases = {WALK: [2, 1, 0],
-             "the target says 1, then 1": [1, 1], "the target says 0 at once": [0]}
-    return {case: f(TREE, probs, Script(draws)) for case, draws in cases.items()}
+    cases = {WALK: [2, 0, 0, 0, 1, 0], "the target says 1, then 1": [1, 1, 0, 0, 0, 0],
+             "the target says 0 at once": [0, 1, 1, 1, 1, 1]}  # what each row is sure of
+    return {case: f(TREE, torch.eye(3)[rows], Sure()) for case, rows in cases.items()}
 
 
 def observe_rows(f):
     probs = torch.eye(6)  # row i says token i
     tree = Tree([0, 0, 1, 5], [-1, 0, 1, 1])
-    return {**observe_walk(f), "row i of target_probs says token i": f(tree, probs[:4], Script())}
+    return {**observe_walk(f), "row i of target_probs says token i": f(tree, probs[:4], Sure())}
 
 
 def slip_walk(parent_row=False, no_root=False, first_child=False):
@@ -110,7 +123,7 @@ def observe_multi(f):
                         torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
 
     def run(tree, coins):
-        dice = Script([], coins)
+        dice = Normal([], coins)
         target = torch.tensor([[0.25, 0.35, 0.4], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
         path, token = f(tree, target[:len(tree)], dice)
         return path, token, dice.asked
@@ -183,7 +196,10 @@ def observe_top(f):
 BLANKS = [
     Blank(
         "tree_attention:top",
-        "Which n tokens become children? The most probable ones, best first.",
+        "* Which n tokens become children? The most probable ones, best first. probs is a tensor "
+        "(V,). Return a list of at most n token numbers. You may call torch, for instance "
+        "probs.topk(2), whose .indices are the places of the two largest entries, and "
+        "x.tolist(). Mind a vocabulary that is smaller than n.",
         "torch.topk; a vocabulary may be smaller than n.", 1, 3, observe_top,
         {"probs (.1, .4, .2, .3), n = 2": [1, 3], "the same, n = 9": [1, 3, 2, 0],
          "what comes back is a": "list"}, tree_law(),
@@ -194,11 +210,13 @@ BLANKS = [
             lambda p, n: sorted(p.topk(min(n, len(p))).indices.tolist())}),
     Blank(
         "tree_attention:ancestor_mask",
-        "Row i may attend to column j if j is i itself or an ancestor of i. Build the mask from "
-        "the parent pointers.",
+        "** Row i may attend to column j if j is i itself or an ancestor of i. Build the mask from "
+        "the parents: a torch tensor (N, N) of booleans. Parents stand before their children; "
+        "parents[0] is -1. You may call torch and numpy, for instance torch.eye(3, "
+        "dtype=torch.bool), True on the diagonal, and mask[4] |= mask[0], which makes row 4 True "
+        "where row 0 is True. Do not write into parents.",
         "Start with the identity. A row sees what its parent sees, and itself; parents come first.",
-        5, 8,
-        observe_mask,
+        5, 8, observe_mask,
         {"parents (-1, 0, 1, 1, 0, 4)": [
             [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0],
             [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]],
@@ -214,7 +232,13 @@ BLANKS = [
             lambda p: taught_mask(p) & ~torch.eye(len(p)).bool()}),
     Blank(
         "tree_attention:walk",
-        "Draw the target's own token at the node where you stand; if a child carries it, go there.",
+        "** Judge a tree whose nodes were chosen in any way. Stand at the root and draw the "
+        "target's own token, as plain decoding would, before you look at the children. What if a "
+        "child carries it? What if none does? Return the path, a list of rows that starts with 0, "
+        "and the token that the target adds behind it. You may call dice.draw(probs) (a token: "
+        "dice.draw of (0, 1, 0) is 1), tree.children[0] (a list with the rows of row 0's "
+        "children), int(tree.tokens[4]) (the token in row 4) and target_probs[4] (the target's "
+        "distribution (V,) of the token after row 4).",
         "The path starts with row 0, and row i of target_probs speaks of the token AFTER node i.",
         6, 8, observe_rows,
         {WALK: ([0, 4, 5], 0),
@@ -224,26 +248,13 @@ BLANKS = [
          "the path does not start with the root": slip_walk(no_root=True),
          "only the first child is looked at": slip_walk(first_child=True)}),
     Blank(
-        "tree_attention:multi_round",
-        "Chapter 01's coin for each child in turn. After a rejection the target becomes the "
-        "residual, and the draft distribution loses the rejected token. Where nothing was drafted, "
-        "the tree is a root without draft_probs.",
-        "Normalise both before the next child; if no child stays, the last residual speaks.",
-        14, 15, observe_multi,
-        {FIRST_PASSES: ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
-         "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.8, [0.0, 0.5, 0.5]]),
-         "the same tree, both fail": ([0], 2, [0.5, 0.8, [0.0, 0.0, 1.0]]),
-         "a root alone, without draft_probs": ([0], 2, [[0.25, 0.35, 0.4]])},
-        tree_law("multi_round"),
-        {"the target is not updated after a rejection": slip_multi(keep_target=True),
-         "the draft distribution keeps the rejected token, or loses it and is not normalised":
-            slip_multi(keep_draft=True),
-         "the end draws from the target instead of the residual": slip_multi(plain_end=True)}),
-    Blank(
         "nanogpt.model:KVCache.commit",
-        "Keep the accepted path's rows of the KV cache, in this order, right behind the committed "
-        "ones. self.kv is (n_layer, 2, B, n_head, rows, head_dim), see KVCache in "
-        "nanogpt/model.py; self.length counts the committed rows.",
+        "** Keep these new rows of the KV cache, in this order, right behind the committed ones. "
+        "self.kv is (layers, 2, batch, heads, rows, head width); its last axis but one counts the "
+        "rows. self.length says how many are committed: new row 0 lies at index self.length, and "
+        "at the end the kept rows count, too. Any order may be asked for, so copy before you "
+        "overwrite. You may call torch, for instance self.kv.index_select(-2, index), which copies "
+        "the rows that a tensor names, and self.kv[..., a:b, :] = x. Nothing is returned.",
         "Row 0 of the new rows lies at self.length. index_select copies, so nothing is overwritten "
         "before it is read.", 5, 8, observe_commit,
         {COMMIT.format([0, 2, 3]): (5, [[0, 1, 2, 4, 5], [10, 11, 12, 14, 15]]),
@@ -256,4 +267,27 @@ BLANKS = [
          "the rows are sorted": lambda cache, rows: slip_commit()(cache, sorted(rows)),
          "only the keys are gathered": slip_commit(keys_only=True),
          "the length does not move": slip_commit(no_length=True)}),
+    Blank(
+        "tree_attention:multi_round",
+        "*** Children that were drawn without replacement: go down from the root, and give each "
+        "child in turn chapter 01's coin; go to the first that stays. After a rejection two "
+        "things change before the next coin: the target still owes the residual only, and the "
+        "next child was drawn from the drafter's distribution without the rejected token. If no "
+        "child stays, or there is none, draw the next token; from what? Return path and token as "
+        "walk does. You may call acceptance_probability(p, q, token) (the coin), residual(p, q), "
+        "dice.flip(a) (True with probability a), dice.draw(probs) (a token), tree.children[0] (a "
+        "list of rows), int(tree.tokens[1]), and tree.draft_probs[0], what row 0's children were "
+        "drawn from, (V,): work on a copy, q.clone(). A root without children may have no "
+        "draft_probs (None).",
+        "Normalise both before the next child; if no child stays, the last residual speaks.",
+        14, 15, observe_multi,
+        {FIRST_PASSES: ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
+         "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.8, [0.0, 0.5, 0.5]]),
+         "the same tree, both fail": ([0], 2, [0.5, 0.8, [0.0, 0.0, 1.0]]),
+         "a root alone, without draft_probs": ([0], 2, [[0.25, 0.35, 0.4]])},
+        tree_law("multi_round"),
+        {"the target is not updated after a rejection": slip_multi(keep_target=True),
+         "the draft distribution keeps the rejected token, or loses it and is not normalised":
+            slip_multi(keep_draft=True),
+         "the end draws from the target instead of the residual": slip_multi(plain_end=True)}),
 ]
