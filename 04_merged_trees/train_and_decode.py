@@ -1,4 +1,4 @@
-"""Merged trees for real: the union of two heads' trees against routing and single heads.
+"""Merged trees: the union of two heads' trees beside routing and single heads.
 
     python 04_merged_trees/train_and_decode.py
 """
