@@ -1,16 +1,16 @@
 """A rule that looks right and is not: one coin a node, and the longest path wins.
 
 This is how the article "Tree-Based Speculative Decoding" accepts a tree. Every node gets the coin
-of chapter 01, min(1, target / draft); of the paths whose nodes all passed, the longest is taken,
-and its end emits a token of the target. Nothing crashes and the text reads well, but its
+of chapter 01, min(1, target / draft). Of the paths whose nodes all passed, the longest is taken,
+and the target adds a token behind its end. Nothing crashes and the text reads well, but its
 distribution is no longer the target's.
 
 The proof of chapter 01 says that token x comes out with probability
 
     draft(x) * min(1, target(x) / draft(x))  +  P(rejected) * residual(x)  =  target(x)
 
-and the rule breaks each of its parts, in the lines marked WRONG. How far off it is, all together
-and one break at a time, is counted exactly in experiments/bias_of_the_rules.py.
+and the rule breaks each of its parts, in the lines marked WRONG. experiments/bias_of_the_rules.py
+counts exactly how far off it is, with one break at a time and with all of them.
 
 There are two repairs. Children that were picked, such as the top tokens, may be tested against
 target(x), but never against a ratio: `walk_by_coins`, which is `tree_attention.walk` in other
@@ -33,7 +33,7 @@ def independent_coins(tree, target_probs, dice):
         coin = acceptance_probability(target_probs[parent], tree.draft_probs[parent], token)
         if dice.flip(coin) and parent in paths:
             paths[row] = paths[parent] + [row]
-    # WRONG: if two siblings passed, what grew below them settles which of them comes out.
+    # WRONG: if two siblings passed, what was drafted below them decides which of them comes out.
     best = max(paths.values(), key=len)  # the first of the longest
     if best == [0] and len(tree) > 1:
         return best, dice.draw(residual(target_probs[0], tree.draft_probs[0]))

@@ -2,8 +2,8 @@
 
     python 02_tree_attention/train_and_decode.py
 
-trains (or loads) the target and the small draft model, prints every table of this chapter and
-saves its pictures.
+trains (or loads) the target and the small drafter, prints every table of this chapter and saves
+its pictures.
 """
 
 import sys
@@ -43,7 +43,7 @@ def load_models(args, dataset, device):
     bigram = TreeBigram(dataset.train, dataset.vocab_size)  # may refuse: before any training
     target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
     small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
-    return target, {"bigram": bigram, "small GPT": TreeGPT(small)}
+    return target, {"bigram": bigram, "57K GPT": TreeGPT(small)}
 
 
 def main(argv=None):
@@ -52,17 +52,17 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     target, models = load_models(args, dataset, device)
 
-    # One text, drafted with 2 + 4 + 4 + 4 nodes a round and judged by the walk.
-    drafter = TreeDrafter(models["small GPT"], (2, 2, 1, 1))
+    # One text: 2 + 4 + 4 + 4 drafts in a round, judged by the walk.
+    drafter = TreeDrafter(models["57K GPT"], (2, 2, 1, 1))
     steps = speculate(target, drafter, prompt, Sampler(0), Dice(args.seed))
     print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
-    # What the chapter says on paper: the article's tree, and what its accept rule gets wrong.
+    # What the chapter shows by hand: the article's tree, and what its accept rule gets wrong.
     print_worked_example(args.out)
     print_bias_of_the_rules(args.out)
-    save_real_step(target, models["small GPT"], prompt, dataset.tokenizer, args.out)
+    save_real_step(target, models["57K GPT"], prompt, dataset.tokenizer, args.out)
 
-    # Chains and trees of equally many nodes, which cost the target the same: c(N) milliseconds.
+    # Chains and trees with the same number of nodes cost the target the same, c(N) milliseconds.
     prompts = held_out_prompts(dataset, args.prompts)
     print_setting(args, target)
     curve = cost_curve(target, rows=(1, 2, 5, 9, 15, 31))

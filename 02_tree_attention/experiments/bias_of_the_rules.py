@@ -1,7 +1,7 @@
 """The bias of every accept rule of the chapter, counted exactly on small random models.
 
-BREAKS takes the three breaks of the cautionary rule apart: trees so small that only one of them
-can show. `bias_table` sets the rules side by side on one tree.
+BREAKS shows the three breaks of the cautionary rule one at a time, on trees so small that only one
+of them can have an effect. `bias_table` compares all rules on one tree.
 """
 
 from cautionary_rule import independent_coins
@@ -27,7 +27,7 @@ def round_distribution(accept, model, draft_model, branching, drawn, length, sam
     cache.text = list(context)
     toy_draft = ToyDraft(draft_model)
     toy_draft.observe(context)
-    verified = {}  # a tree's tokens: the tree and target_probs; most of the runs meet a known one
+    verified = {}  # a tree's tokens: the tree and target_probs; most runs meet a known tree
 
     def emit(dice):
         drafter = TreeDrafter(toy_draft, branching, sampler, dice if drawn else None)

@@ -1,7 +1,7 @@
 """Chain against trees at the same number of draft tokens: the fair comparison.
 
-A verification of N rows costs the same whether the rows stand in a line or branch. So the budget,
-the number of draft tokens, is held equal, and only the shape differs.
+Verifying N rows costs the same whether they form a line or a tree. So the budget, the number of
+draft tokens, is held equal, and only the shape differs.
 """
 
 import statistics
@@ -43,7 +43,7 @@ def shape_name(branching):
 
 
 def make_decoders(target, draft_model, sampler, accept=walk, shapes=None):
-    """Plain decoding and one decoder a shape, for nanogpt.contest.compare.
+    """Plain decoding and one decoder per shape, for nanogpt.contest.compare.
 
     draft_model: TreeBigram or TreeGPT; accept: walk (on the top tokens) or multi_round (on drawn
     ones); shapes: a list, default all of SHAPES. -> {name: start(prompt, seed)}
@@ -74,9 +74,9 @@ def chain_and_best_tree(results, curve):
 
     results: {name: list of Generation} of `make_decoders`; curve: {rows: ms}, the measured c(N).
     -> {budget: {"chain" or "tree": dict}}, the tree being the fastest of its budget, with name,
-    tau, speedup, draft_ms (a step), and predicted (contest.predicted_speedup). tau is pooled over
-    the prompts, the speed-up is their median, so the two may differ by more than overhead if the
-    prompts are few.
+    tau, speedup, draft_ms (per round), and predicted (contest.predicted_speedup). tau is pooled
+    over the prompts, the speed-up is the median over them: with few prompts the two may differ by
+    more than the overhead.
     """
     table = {}
     for budget, shapes in SHAPES.items():
@@ -138,13 +138,14 @@ def print_greedy_texts(results, prompts, target):
 
 
 def print_conclusion(curve):
-    """Print what the tables say together. curve: {rows: ms}, the measured c(N)."""
+    """Print what the tables say, taken together. curve: {rows: ms}, the measured c(N)."""
     rows = max(curve)
-    print(f"\nAt equal budget both shapes verify equally many rows. A tree asks its drafter once "
-          "a level, a chain once a token, so the tree drafts for less; it wins wherever its second "
-          "guesses also keep tau up. A chain wins where the first guess is kept so often that "
-          f"depth is worth more than width. And {rows} rows cost {curve[rows] / curve[1]:.2f} "
-          "plain steps here: once tau grows more slowly than that curve, any shape loses.")
+    print(f"\nAt an equal budget both shapes verify the same number of rows. A tree asks its "
+          "drafter once per level, a chain once per token, so a tree is cheaper to draft. It wins "
+          "where its second guesses also keep tau up. A chain wins where the first guess is kept "
+          f"so often that depth is worth more than width. {rows} rows cost "
+          f"{curve[rows] / curve[1]:.2f} plain steps here: if tau grows more slowly than this "
+          "price, a larger budget makes every shape slower.")
 
 
 def save_figure(all_results, curve, path):
