@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dual_draft_routing import HeadDrafter, best_nodes, keep_rows
+from experiments.same_rounds import accepted, same_rounds
 from merged_trees import (
     MergedDrafter,
     TrieDrafter,
@@ -236,6 +237,16 @@ def test_merging_accepts_what_the_better_head_would_have():
             assert len(path) == max(singles)
             differ, longest = differ + (singles[0] != singles[1]), max(longest, len(path))
     assert differ > 20 and longest > 2  # else the test would say little
+
+
+def test_what_everybody_accepts_in_the_same_rounds():
+    for tokens, n in (([5, 1], 0), ([1, 5], 1), ([1, 3, 2], 2), ([1, 2], 2)):
+        assert accepted(FIRST, tokens) == n
+    target = random_gpt(1)
+    means, repeated, n = same_rounds(target, random_heads(target, 1), Sampler(1), [[1, 2]], 6, 25)
+    one, two, chosen, union = means.values()
+    assert max(one, two, chosen) <= union <= one + two and chosen >= min(one, two)
+    assert 0 <= repeated < 0.5 and n > 3
 
 
 # ---------------------------------------------------------------- the trie
