@@ -1,6 +1,6 @@
 """The block-diffusion drafter: one pass, L marginals.
 
-Input: a block [b, m, ..., m], the bonus token's embedding and L mask vectors. Context: hidden
+Input: a block [b, m, ..., m], the root's embedding and L mask vectors. Context: hidden
 states of several target layers, fused by one linear layer and injected as keys and values into
 every drafter layer. The target's embedding and output matrix are shared and frozen. Output: logits
 (L, V), one distribution per future position.
@@ -127,7 +127,7 @@ class BlockDrafter(nn.Module):
         """Blocks [root, mask x L] behind their context -> logits of the masked positions.
 
         features (B, T, F*C): of the context rows that the cache does not hold yet (without a
-        cache: of all). roots (B, A): the bonus tokens of A blocks. positions: RoPE positions of
+        cache: of all). roots (B, A): the first tokens of A blocks. positions: RoPE positions of
         the T context rows, then of the A(L+1) block rows: a slice, (rows,) or (B, rows).
         visible (B, 1, A(L+1), T + A(L+1)) bool: which rows a block row may see; None: all.
         -> (B, A, L, V); [:, a, k - 1] is q_k of block a, for the token k places after its root.

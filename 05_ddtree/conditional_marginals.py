@@ -44,7 +44,10 @@ class Children:
         self.ranked = {}  # (level, token): made when the heap first asks for it
 
     def below(self, level, token):
-        """-> log q_{level+1}(x | token) in falling order, and the tokens x: two lists."""
+        """-> log q_{level+1}(x | token), best first, and the tokens x: two lists.
+
+        level: from 0; token: the one before the slot.
+        """
         # A tree of B nodes visits few of the L x V lists, so only those are ranked. In numpy: on
         # rows this short, torch would spend its time on starting the operations.
         if (level, token) not in self.ranked:
@@ -62,7 +65,7 @@ def best_conditional_tree(root, children, length, budget):
     Algorithm 1 of Ringel and Romano, with the children of a node's token.
     """
     tokens, parents, scores = [root], [-1], [0.0]
-    # The heap of chapter 05 to the letter, but for the two lines that ask for children.
+    # The heap of ddtree.py to the letter, but for the two lines that ask for children.
     heap = [(-children.below(0, root)[0][0], 0, 0, 0)] if length and budget else []
     while heap and len(tokens) <= budget:
         minus_score, level, rank, parent = heapq.heappop(heap)

@@ -29,7 +29,7 @@ from tree_attention import Tree, speculate  # chapter 02
 def best_first_tree(root, log_probs, budget):
     """The `budget` most probable prefixes under independent marginals, as a Tree.
 
-    root: the bonus token; log_probs (L, V): log q_i. Root not counted, the tree has
+    root: a token; log_probs (L, V): log q_i. Root not counted, the tree has
     min(budget, number of prefixes) nodes, in the order of falling probability.
     Ringel and Romano, Algorithm 1.
 
@@ -66,19 +66,31 @@ def best_first_tree(root, log_probs, budget):
 
 
 def sibling_score(parent_score, ranked, rank):
-    """sigma of the next sibling. ranked: log q_d in falling order, a list; rank: from 0."""
+    """The score, log q(u), of a node's next sibling.
+
+    parent_score: of the parent; ranked: the slot's log q, best first, a list; rank: the node's,
+    from 0. Example: parent -1, ranked (-.5, -1.5, -2), rank 0: -2.5.
+    """
     # Line 8 subtracts the old term from the node's sigma and adds the new one. From the parent's
     # sigma the sum is the same, without rounding errors that pile up, and -inf stays -inf.
     return parent_score + ranked[rank + 1]
 
 
 def child_score(score, ranked_below):
-    """sigma of the first child. ranked_below: log q_(d+1) in falling order, a list."""
+    """The score of a node's first child.
+
+    score: of the node; ranked_below: log q of the next slot, best first, a list.
+    Example: node -1, next slot (-.25, -3): -1.25.
+    """
     return score + ranked_below[0]  # its last rank is 1
 
 
 def node_masses(tree, log_probs):
-    """q(u) of every node but the root, (N - 1,). log_probs (L, V). Equation 7."""
+    """The mass q(u) of every node but the root, (N - 1,). Equation 7.
+
+    log_probs (L, V): log q_i. Example: q_1 = (.6, .4), q_2 = (.9, .1), nodes (0), (0, 0), (1):
+    .6, .54, .4.
+    """
     depths = tree.depths[1:]
     # A depth has one marginal for all its nodes, whatever stands above them.
     own = log_probs[depths - 1, tree.tokens[1:]].double()  # (N - 1,)

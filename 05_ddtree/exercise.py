@@ -11,30 +11,67 @@ import numpy as np
 import torch
 from tree_attention import Tree
 
-# The score of the next sibling, from the parent's score and the depth's ranked log-
-# probabilities, a list of floats that may end in -inf.
-# About 1 line, 3 minutes.
-# Example: parent -1, ranked (-.5, -1.5, -2), rank 0 -> -2.5
+# * The mass of every node but the root, (N - 1,), in the order of the rows: the product of the
+# probabilities of the tokens on its path. log_probs[i, t] is the logarithm of the probability
+# of token t at depth i + 1. You may call torch, tree.tokens, tree.parents and tree.depths, (N,)
+# each (row 0 is the root at depth 0, parents stand before their children), and tree.mask (N,
+# N), True where the column is the row itself or an ancestor. A logarithm may be -inf; no nan
+# may come out.
+# About 3 lines, 8 minutes.
+# Example: q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 1) -> [0.6,
+#   0.54, 0.4, 0.04]
 
 
-def sibling_score(parent_score, ranked, rank):
-    """sigma of the next sibling. ranked: log q_d in falling order, a list; rank: from 0."""
-    raise NotImplementedError("not yet: sibling_score")
+def node_masses(tree, log_probs):
+    """The mass q(u) of every node but the root, (N - 1,). Equation 7.
+
+    log_probs (L, V): log q_i. Example: q_1 = (.6, .4), q_2 = (.9, .1), nodes (0), (0, 0), (1):
+    .6, .54, .4.
+    """
+    raise NotImplementedError("not yet: node_masses")
 
 
-# The score of the first child, from the node's score and the next depth's ranked log-
-# probabilities, a list of floats.
+# * A score is the logarithm of a prefix's probability. Return the score of a node's first
+# child, the best token of the next slot. score: the node's own; ranked_below: the log-
+# probabilities of the next slot, best first, a list of floats. Python alone will do.
 # About 1 line, 3 minutes.
 # Example: node -1, next position (-.25, -3) -> -1.25
 
 
 def child_score(score, ranked_below):
-    """sigma of the first child. ranked_below: log q_(d+1) in falling order, a list."""
+    """The score of a node's first child.
+
+    score: of the node; ranked_below: log q of the next slot, best first, a list.
+    Example: node -1, next slot (-.25, -3): -1.25.
+    """
     raise NotImplementedError("not yet: child_score")
 
 
-# Algorithm 1: pop the best prefix, add it to the tree, push its next sibling and its first
-# child, until the budget is spent.
+# ** The score of a node's next sibling: the same parent, the next best token of the same slot.
+# parent_score: the score of the parent, not of the node; ranked: the log-probabilities of the
+# slot, best first, a list of floats that may end in -inf; rank: the node's own, from 0. Python
+# alone will do.
+# About 1 line, 3 minutes.
+# Example: parent -1, ranked (-.5, -1.5, -2), rank 0 -> -2.5
+
+
+def sibling_score(parent_score, ranked, rank):
+    """The score, log q(u), of a node's next sibling.
+
+    parent_score: of the parent; ranked: the slot's log q, best first, a list; rank: the node's,
+    from 0. Example: parent -1, ranked (-.5, -1.5, -2), rank 0: -2.5.
+    """
+    raise NotImplementedError("not yet: sibling_score")
+
+
+# *** Start with the most probable first token in the heap. Pop the best prefix, add it to the
+# tree, push its next sibling and its first child, until `budget` nodes are in the tree or the
+# heap is empty. Return Tree(tokens, parents), two lists in the order of the pops: Tree([5, 0,
+# 1], [-1, 0, 0]) has root 5 and two children. You may call log_probs.topk(k, -1) (values and
+# token ids, (L, k) each, best first; k at most V), .tolist(), heapq.heappush(heap, entry),
+# heapq.heappop(heap) (the smallest entry; tuples compare by their first number),
+# child_score(score, ranked_below) and sibling_score(parent_score, ranked, rank). A good entry
+# is (-score, level, rank, parent): slot and rank from 0, and the parent's row.
 # About 18 lines, 20 minutes.
 # Example: root 5, q_1 (.6, .4), q_2 (.9, .1), budget 3: tokens, parents -> [[5, 0, 0, 1], [-1,
 #   0, 1, 0]]
@@ -43,7 +80,7 @@ def child_score(score, ranked_below):
 def best_first_tree(root, log_probs, budget):
     """The `budget` most probable prefixes under independent marginals, as a Tree.
 
-    root: the bonus token; log_probs (L, V): log q_i. Root not counted, the tree has
+    root: a token; log_probs (L, V): log q_i. Root not counted, the tree has
     min(budget, number of prefixes) nodes, in the order of falling probability.
     Ringel and Romano, Algorithm 1.
 
@@ -55,33 +92,30 @@ def best_first_tree(root, log_probs, budget):
     raise NotImplementedError("not yet: best_first_tree")
 
 
-# q(u) of every node: the product of the marginals along its path (Equation 7).
-# About 3 lines, 8 minutes.
-# Example: q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 1) -> [0.6,
-#   0.54, 0.4, 0.04]
-
-
-def node_masses(tree, log_probs):
-    """q(u) of every node but the root, (N - 1,). log_probs (L, V). Equation 7."""
-    raise NotImplementedError("not yet: node_masses")
-
-
-# The children of a node that holds `token`, when they stand in slot level + 1: their log-
-# probabilities in falling order, and the tokens, two lists of at most self.most. self.logits
-# (L, V) is h, self.table (L, V, V) is W, both numpy, self.temperature divides their sum.
+# *** The children of a node that holds `token`, when they stand in slot level + 1: their log-
+# probabilities in falling order, and the tokens, two lists of at most self.most. You may call
+# numpy and self.logits (L, V), the pass's logits, row `level` is the slot's; self.table (L, V,
+# V), self.table[level, token] is what the token before adds to them; self.temperature, which
+# divides the sum before the softmax. np.logaddexp.reduce(x) is the logarithm of sum(exp(x)),
+# np.argsort(-x, kind='stable') ranks from the largest down.
 # About 5 lines, 10 minutes.
 # Example: slot 1 after token 0 -> [[0.5, 0.3, 0.2], [0, 1, 2]]
 
 
 def below(self, level, token):
-    """-> log q_{level+1}(x | token) in falling order, and the tokens x: two lists."""
+    """-> log q_{level+1}(x | token), best first, and the tokens x: two lists.
+
+    level: from 0; token: the one before the slot.
+    """
     raise NotImplementedError("not yet: below")
 
 
-# The logits of what follows each of n nodes of one level, (n, V): the q that the p/q rule will
-# divide by. parents == [-1] means a new round: run the pass, self.logits(root, self.room) -> h
-# (L, V), once, and start at slot 1. Later levels read the next slot. self.table (L, V, V) is W,
-# or self.network.transition is None and there is none; self.temperature divides.
+# *** The logits of what follows each of the n nodes of one level, (n, V), a tensor: their
+# softmax is the q that the p/q rule divides by. parents == [-1] means that a new round begins:
+# run the pass once, self.logits(root, self.room) -> h (L, V), keep it on self, and start with
+# slot 1 (row 0 of h). Each later call reads the next slot. You may call self.table (L, V, V):
+# self.table[k, tokens] is (n, V), what the nodes' tokens add; there is none if
+# self.network.transition is None. self.temperature divides the logits.
 # About 7 lines, 12 minutes.
 # Example: root 2, then tokens 0 and 1, then a new round with root 0: q of each -> [[[[0.263158,
 #   0.631579, 0.105263]], [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]], [[0.5, 0.3, 0.2]]], 2]

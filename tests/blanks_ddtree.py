@@ -176,9 +176,42 @@ SIBLING = {"parent -1, ranked (-.5, -1.5, -2), rank 0": (-1.0, [-0.5, -1.5, -2.0
            "parent -1, ranked (0, -inf, -inf), rank 1": (-1.0, [0.0, -torch.inf, -torch.inf], 1)}
 BLANKS = [
     Blank(
+        "ddtree:node_masses",
+        "* The mass of every node but the root, (N - 1,), in the order of the rows: the product of "
+        "the probabilities of the tokens on its path. log_probs[i, t] is the logarithm of the "
+        "probability of token t at depth i + 1. You may call torch, tree.tokens, tree.parents and "
+        "tree.depths, (N,) each (row 0 is the root at depth 0, parents stand before their "
+        "children), and tree.mask (N, N), True where the column is the row itself or an ancestor. "
+        "A logarithm may be -inf; no nan may come out.",
+        "A node's mass is its parent's times its own token's probability, row after row; or sum "
+        "the logarithms that the mask shows. 0 times -inf is nan: torch.where helps.",
+        3, 8, observe_masses,
+        {MASSES: [0.6, 0.54, 0.4, 0.04], "the root alone": [],
+         "q_1 (1, 0), q_2 (.5, .5), the same nodes": [1, 0.5, 0, 0]}, None,
+        {"a node keeps only its own probability": slip_masses(own_only=True),
+         "the position is one too deep": slip_masses(depth=1),
+         "the root is among the masses": slip_masses(root=True),
+         "the logarithms are never exponentiated": slip_masses(logs=True),
+         "0 times -inf enters the sum": lambda tree, q: (tree.mask[1:, 1:].double() @ q[
+             tree.depths[1:] - 1, tree.tokens[1:]].double()).exp()}),
+    Blank(
+        "ddtree:child_score",
+        "* A score is the logarithm of a prefix's probability. Return the score of a node's first "
+        "child, the best token of the next slot. score: the node's own; ranked_below: the "
+        "log-probabilities of the next slot, best first, a list of floats. Python alone will "
+        "do.",
+        "The child appends the best token of the next position.",
+        1, 3, lambda f: {"node -1, next position (-.25, -3)": f(-1.0, [-0.25, -3.0])},
+        {"node -1, next position (-.25, -3)": -1.25}, ddtree_law,
+        {"the node's score is left out": lambda s, r: r[0],
+         "the last token is taken instead of the best": lambda s, r: s + r[-1],
+         "the log-probabilities are multiplied": lambda s, r: s * r[0]}),
+    Blank(
         "ddtree:sibling_score",
-        "The score of the next sibling, from the parent's score and the depth's ranked "
-        "log-probabilities, a list of floats that may end in -inf.",
+        "** The score of a node's next sibling: the same parent, the next best token of the same "
+        "slot. parent_score: the score of the parent, not of the node; ranked: the "
+        "log-probabilities of the slot, best first, a list of floats that may end in -inf; rank: "
+        "the node's own, from 0. Python alone will do.",
         "A node's score is its parent's plus one log-probability; the sibling has the next rank.",
         1, 3, lambda f: {case: f(*args) for case, args in SIBLING.items()},
         dict(zip(SIBLING, (-2.5, -3.0, -torch.inf), strict=True)), ddtree_law,
@@ -188,21 +221,19 @@ BLANKS = [
             lambda s, r, k: s - r[k] + r[k + 1],
          "the next rank is added to the node's own score": lambda s, r, k: s + r[k] + r[k + 1]}),
     Blank(
-        "ddtree:child_score",
-        "The score of the first child, from the node's score and the next depth's ranked "
-        "log-probabilities, a list of floats.",
-        "The child appends the best token of the next position.",
-        1, 3, lambda f: {"node -1, next position (-.25, -3)": f(-1.0, [-0.25, -3.0])},
-        {"node -1, next position (-.25, -3)": -1.25}, ddtree_law,
-        {"the node's score is left out": lambda s, r: r[0],
-         "the last token is taken instead of the best": lambda s, r: s + r[-1],
-         "the log-probabilities are multiplied": lambda s, r: s * r[0]}),
-    Blank(
         "ddtree:best_first_tree",
-        "Algorithm 1: pop the best prefix, add it to the tree, push its next sibling and its "
-        "first child, until the budget is spent.",
-        "heapq pops the smallest, so store minus the score, with depth, rank and parent row. The "
-        "root does not count, and without marginals it stands alone.", 18, 20, observe_tree,
+        "*** Start with the most probable first token in the heap. Pop the best prefix, add it to "
+        "the tree, push its next sibling and its first child, until `budget` nodes are in the tree "
+        "or the heap is empty. Return Tree(tokens, parents), two lists in the order of the pops: "
+        "Tree([5, 0, 1], [-1, 0, 0]) has root 5 and two children. You may call "
+        "log_probs.topk(k, -1) (values and token ids, (L, k) each, best first; k at most V), "
+        ".tolist(), heapq.heappush(heap, entry), heapq.heappop(heap) (the smallest entry; tuples "
+        "compare by their first number), child_score(score, ranked_below) and "
+        "sibling_score(parent_score, ranked, rank). A good entry is (-score, level, rank, parent): "
+        "slot and rank from 0, and the parent's row.",
+        "Keep the scores of the rows in a list, the root's is 0: sibling_score asks for the "
+        "parent's. The root does not count, and without slots it stands alone.",
+        18, 20, observe_tree,
         {BUDGET_3: ([5, 0, 0, 1], [-1, 0, 1, 0]),
          "the same, budget 1": ([5, 0], [-1, 0]),
          "the same, budget 99": ([5, 0, 0, 1, 0, 1, 1], [-1, 0, 1, 0, 3, 1, 3]),
@@ -218,27 +249,16 @@ BLANKS = [
          "children are never pushed": slip_tree(no_child=True),
          "the child takes over its parent's rank": slip_tree(child_rank=True)}),
     Blank(
-        "ddtree:node_masses",
-        "q(u) of every node: the product of the marginals along its path (Equation 7).",
-        "Gather each node's own log-probability; the tree mask says which of them to sum. A "
-        "probability may be 0, and 0 times -inf is nan.",
-        3, 8, observe_masses,
-        {MASSES: [0.6, 0.54, 0.4, 0.04], "the root alone": [],
-         "q_1 (1, 0), q_2 (.5, .5), the same nodes": [1, 0.5, 0, 0]}, None,
-        {"a node keeps only its own probability": slip_masses(own_only=True),
-         "the position is one too deep": slip_masses(depth=1),
-         "the root is among the masses": slip_masses(root=True),
-         "the logarithms are never exponentiated": slip_masses(logs=True),
-         "0 times -inf enters the sum": lambda tree, q: (tree.mask[1:, 1:].double() @ q[
-             tree.depths[1:] - 1, tree.tokens[1:]].double()).exp()}),
-    Blank(
         "conditional_marginals:Children.below",
-        "The children of a node that holds `token`, when they stand in slot level + 1: their "
-        "log-probabilities in falling order, and the tokens, two lists of at most self.most. "
-        "self.logits (L, V) is h, self.table (L, V, V) is W, both numpy, self.temperature divides "
-        "their sum.",
+        "*** The children of a node that holds `token`, when they stand in slot level + 1: their "
+        "log-probabilities in falling order, and the tokens, two lists of at most self.most. You "
+        "may call numpy and self.logits (L, V), the pass's logits, row `level` is the slot's; "
+        "self.table (L, V, V), self.table[level, token] is what the token before adds to them; "
+        "self.temperature, which divides the sum before the softmax. np.logaddexp.reduce(x) is "
+        "the logarithm of sum(exp(x)), np.argsort(-x, kind='stable') ranks from the largest "
+        "down.",
         "Row `token` of the slot's own table is added to the slot's own logits. Normalise over all "
-        "V tokens (np.logaddexp.reduce(logits) is the logarithm of the sum), then cut.",
+        "V tokens, then cut.",
         5, 10, observe_below,
         {"slot 1 after token 0": ([0.5, 0.3, 0.2], [0, 1, 2]),
          "slot 1 after token 2": ([0.631579, 0.263158, 0.105263], [1, 0, 2]),
@@ -254,13 +274,14 @@ BLANKS = [
          "the children that are kept are normalised among themselves": slip_below(cut=True)}),
     Blank(
         "conditional_marginals:BlockLevels.level",
-        "The logits of what follows each of n nodes of one level, (n, V): the q that the p/q rule "
-        "will divide by. parents == [-1] means a new round: run the pass, self.logits(root, "
-        "self.room) -> h (L, V), once, and start at slot 1. Later levels read the next slot. "
-        "self.table (L, V, V) is W, or self.network.transition is None and there is none; "
-        "self.temperature divides.",
-        "Keep h and the depth on self. A node's logits are its slot's row of h plus the row of its "
-        "own token in the slot's table: self.table[depth, tokens] is (n, V).",
+        "*** The logits of what follows each of the n nodes of one level, (n, V), a tensor: their "
+        "softmax is the q that the p/q rule divides by. parents == [-1] means that a new round "
+        "begins: run the pass once, self.logits(root, self.room) -> h (L, V), keep it on self, and "
+        "start with slot 1 (row 0 of h). Each later call reads the next slot. You may call "
+        "self.table (L, V, V): self.table[k, tokens] is (n, V), what the nodes' tokens add; there "
+        "is none if self.network.transition is None. self.temperature divides the logits.",
+        "Keep h and the depth on self. A node's logits are its slot's row of h, the same for all n "
+        "nodes, plus the row of its own token in the slot's table.",
         7, 12, observe_level,
         {"root 2, then tokens 0 and 1, then a new round with root 0: q of each":
             ([[[0.263158, 0.631579, 0.105263]], [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]],

@@ -1,0 +1,258 @@
+"""The lesson's pictures: the drafter, the heap at work, two views of a slot, what a round costs.
+
+Blue is what is kept (here: a node of the tree), grey what is not, orange what the target says.
+"""
+
+import heapq
+import math
+from functools import partial
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+
+from ddtree import BlockChainDrafter
+from experiments.ddtree_table import (
+    CHAIN,
+    PLAIN,
+    conditional,
+    conditional_name,
+    ddtree,
+    ddtree_name,
+    plain,
+    sampled,
+    tree,
+)
+from nanogpt.pictures.plots import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    ORANGE,
+    SKY,
+    new_axes,
+    plain_frame,
+    tint,
+    tree_rows,
+    two_digits,
+    visible,
+)
+
+LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}
+MONO = {"family": "DejaVu Sans Mono", "parse_math": False}
+
+
+def decoders(target, block, sampler, budgets):
+    """{name: start(prompt, seed)}: plain, the block's chain, its trees; above temperature 0 also
+    three drafts that are drawn."""
+    starts = {PLAIN: partial(plain, target, sampler),
+              CHAIN: partial(tree, target, BlockChainDrafter(block), sampler)}
+    starts |= {ddtree_name(b): partial(ddtree, target, block, b, sampler) for b in budgets}
+    starts |= {conditional_name(b): partial(conditional, target, block, b, sampler)
+               for b in budgets[1::2]}
+    if sampler.temperature > 0:
+        starts["sampled chain of 3"] = partial(sampled, target, block, (1, 1, 1), sampler)
+    return starts
+
+
+# ---------------------------------------------------------------- the drafter
+
+
+def box(ax, place, size, text, color, fontsize=9):
+    """A rounded box with a text in its middle; place: its lower left corner."""
+    (x, y), (width, height) = place, size
+    ax.add_patch(plt.matplotlib.patches.FancyBboxPatch(
+        (x, y), width, height, boxstyle="round,pad=0,rounding_size=0.12",
+        facecolor=tint(color, 0.25), edgecolor=color, linewidth=1.3))
+    ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=fontsize,
+            color=INK)
+
+
+def cell(ax, x, y, text, color):
+    """A token in a small box of width 0.8."""
+    box(ax, (x, y), (0.8, 0.6), "", color)
+    ax.text(x + 0.4, y + 0.3, visible(text), ha="center", va="center", fontsize=10, color=INK,
+            **MONO)
+
+
+def arrow(ax, start, end, color=FAINT):
+    """An arrow between two places."""
+    ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.2})
+
+
+def draw_slot(ax, x, y, number, probs, text_of_token, most=4):
+    """The `most` probable tokens of one slot as small bars, above the slot. probs (V,)."""
+    best = probs.topk(most)
+    for place, (p, token) in enumerate(zip(best.values.tolist(), best.indices.tolist(),
+                                           strict=True)):
+        height = y + 0.42 * (most - 1 - place)
+        ax.barh(height, 0.45 * p / float(best.values[0]), 0.3, left=x + 0.27, color=SKY)
+        ax.text(x + 0.2, height, visible(text_of_token(token)), ha="right", va="center",
+                fontsize=9, color=INK, **MONO)
+        ax.text(x + 0.77, height, two_digits(p), ha="left", va="center", fontsize=8, color=INK)
+    ax.text(x + 0.4, y + 0.42 * most - 0.02, f"$q_{number}$", ha="center", fontsize=11, color=INK)
+
+
+def draw_drafter(context, log_probs, text_of_token):
+    """The target's features and a block of masks go in, one distribution a slot comes out.
+
+    context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
+    """
+    ax, length, read = new_axes(11, 5), len(log_probs), len(context) - 1
+    for i, token in enumerate(context[:-1]):
+        cell(ax, i, 0, text_of_token(token), GREY)
+        arrow(ax, (i + 0.4, 0.65), (i + 0.4, 1.1))
+    box(ax, (0, 1.1), (read - 0.2, 2.4), "the target, frozen", GREY)
+    first, wide = read + 2.9, 1.2  # the block's left edge, a slot's width
+    for height, layer in ((1.6, "a third"), (2.3, "two thirds"), (3.0, "last layer")):
+        arrow(ax, (read - 0.2, height), (read + 0.55, 2.3))
+        ax.text(read - 0.28, height, layer, ha="right", va="center", fontsize=7.5, color=FAINT)
+    box(ax, (read + 0.55, 1.9), (1.0, 0.8), "fuse", SKY)
+    arrow(ax, (read + 1.55, 2.3), (first, 2.3))
+    ax.text((read + 1.55 + first) / 2, 2.38, "keys,\nvalues", ha="center", va="bottom",
+            fontsize=8, color=FAINT)
+    cell(ax, first, 0, text_of_token(context[-1]), ORANGE)
+    for k in range(1, length + 1):
+        cell(ax, first + wide * k, 0, "m", SKY)
+        draw_slot(ax, first + wide * k, 4.2, k, log_probs[k - 1].exp(), text_of_token)
+    for k in range(length + 1):
+        arrow(ax, (first + wide * k + 0.4, 0.65), (first + wide * k + 0.4, 1.1))
+        if k:
+            arrow(ax, (first + wide * k + 0.4, 3.5), (first + wide * k + 0.4, 4.0))
+    box(ax, (first, 1.1), (wide * length + 0.8, 2.4), "the drafter: attention over the context and "
+        "the whole block,\nleft and right; then the target's output matrix", SKY)
+    for x, text in ((read / 2, "the text that the target has read"),
+                    (first + wide * length / 2 + 0.4, "the block: the root, and masks")):
+        ax.text(x, -0.35, text, ha="center", va="top", fontsize=9, color=FAINT)
+    ax.set_xlim(-0.2, first + wide * length + 1.1)
+    ax.set_ylim(-0.8, 6.2)
+    ax.axis("off")
+    return ax
+
+
+# ---------------------------------------------------------------- the heap
+
+
+def replay(probs, budget):
+    """The heap's work on small marginals, with what waits in it after each pop.
+
+    probs: a list of rows q_1 .. q_L, sorted in falling order -> [(popped, waiting)], a pair of
+    lists of (mass, ranks) after each pop.
+    """
+    heap, popped, frames = [(-probs[0][0], (0,))], [], []
+    while heap and len(popped) < budget:
+        minus_mass, ranks = heapq.heappop(heap)
+        popped.append((-minus_mass, ranks))
+        following = [(*ranks[:-1], ranks[-1] + 1), (*ranks, 0)]
+        for new in following:
+            if len(new) <= len(probs) and new[-1] < len(probs[0]):
+                mass = math.prod(row[r] for row, r in zip(probs, new, strict=False))
+                heapq.heappush(heap, (-mass, new))
+        frames.append((list(popped), [(-m, ranks) for m, ranks in heap]))
+    return frames
+
+
+def places_of(nodes):
+    """{ranks: (depth, height)} of a set of prefixes drawn as a tree; the root is ()."""
+    rows = sorted({(), *nodes}, key=lambda u: (len(u), u))
+    children = [[i for i, u in enumerate(rows) if u and u[:-1] == parent] for parent in rows]
+    return dict(zip(rows, zip(map(len, rows), tree_rows(children), strict=True), strict=True))
+
+
+def draw_frontier_panel(ax, popped, waiting, places, names):
+    """One state of the heap: popped nodes in blue with the order of their pops, waiting ones
+    dashed; the heaviest of those is the next."""
+    order = {ranks: i for i, (_, ranks) in enumerate(popped, 1)}
+    following = max(waiting)[1]
+    for mass, ranks in [*popped, *waiting]:
+        (x0, y0), (x1, y1), kept = places[ranks[:-1]], places[ranks], ranks in order
+        color = BLUE if kept else GREY
+        ax.plot([x0, x1], [y0, y1], color=color, linestyle="-" if kept else "--", linewidth=1.3,
+                zorder=1)
+        ax.text(x1, y1, f"{names[ranks[-1]]} {two_digits(mass)}", ha="center", va="center",
+                fontsize=8.5, zorder=3, color=INK,
+                fontweight="bold" if ranks == following else "normal",
+                bbox={"boxstyle": "round,pad=0.3", "edgecolor": INK if ranks == following else
+                      color, "linestyle": "-" if kept else "--",
+                      "facecolor": tint(BLUE, 0.3) if kept else "white"})
+        if kept:
+            ax.text(x1 - 0.2, y1 - 0.32, str(order[ranks]), fontsize=8, color=BLUE,
+                    fontweight="bold", ha="center")
+    ax.text(*places[()], "root", ha="center", va="center", fontsize=8.5, color=INK, zorder=3,
+            bbox={"boxstyle": "round,pad=0.3", "edgecolor": ORANGE, "facecolor": tint(ORANGE)})
+    ax.axis("off")
+
+
+def draw_frontier(probs, names, after=(1, 3, 5)):
+    """The heap after some of its pops, from left to right -> the Axes.
+
+    probs: rows q_1 .. q_L in falling order; names: the tokens' letters.
+    """
+    frames = replay(probs, max(after))
+    places = places_of([ranks for part in frames[-1] for _, ranks in part])
+    axes = new_axes(12, 3.6, columns=len(after))
+    for ax, pops in zip(axes, after, strict=True):
+        popped, waiting = frames[pops - 1]
+        draw_frontier_panel(ax, popped, waiting, places, names)
+        ax.set_title(f"after {pops} pop{'s' * (pops > 1)}: worth "
+                     f"{sum(mass for mass, _ in popped):.2f}", color=INK, fontsize=11)
+        ax.set_xlim(-0.35, len(probs) + 0.4)
+        ax.set_ylim(max(y for _, y in places.values()) + 0.7, -0.7)
+    return axes
+
+
+# ---------------------------------------------------------------- two views of a slot
+
+
+def draw_slot_views(views, text_of_token, most=6):
+    """The most probable tokens of one slot, a panel a view, all on one scale -> the Axes.
+
+    views: {title: probs (V,)}.
+    """
+    axes = new_axes(3.3 * len(views), 2.6, columns=len(views))
+    highest = max(float(probs.max()) for probs in views.values())
+    for ax, (title, probs) in zip(axes, views.items(), strict=True):
+        best = probs.topk(most)
+        values, tokens = best.values.tolist(), best.indices.tolist()
+        ax.barh(range(most), values, 0.7, color=SKY)
+        for place, value in enumerate(values):
+            ax.text(value + 0.01, place, two_digits(value), va="center", fontsize=8, color=INK)
+        ax.set_yticks(range(most), [visible(text_of_token(t)) for t in tokens], **MONO)
+        ax.set_xlim(0, 1.2 * highest)
+        ax.invert_yaxis()
+        plain_frame(ax, title)
+        ax.grid(visible=False)
+    return axes
+
+
+# ---------------------------------------------------------------- what a round costs
+
+
+def draw_break_even(prices, points, ax=None):
+    """The price of a round over its rows, and tau beside it: above the line there is profit.
+
+    prices: {N: what a round of N rows costs, in plain steps}; points: {name: (rows, taus)}, at
+    most two.
+    """
+    ax = ax or new_axes(7.4, 3.8)
+    rows, line = list(prices), list(prices.values())
+    looks = zip(points.items(), ((BLUE, "o"), (ORANGE, "s")), strict=False)
+    top = 1.12 * max([*line, *(tau for _, taus in points.values() for tau in taus)])
+    ax.fill_between(rows, line, top, color=SKY, alpha=0.08, linewidth=0)
+    ax.plot(rows, line, color=INK, linewidth=2, label="price of a round, in plain steps")
+    for (name, (xs, taus)), (color, marker) in looks:
+        ax.plot(xs, taus, color=color, marker=marker, linestyle="none", label=name)
+    ax.text(rows[0] * 1.05, top * 0.95, "faster than plain decoding", fontsize=9, color=SKY,
+            va="top")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(rows, [str(n) for n in rows])
+    ax.minorticks_off()
+    ax.set_ylim(0, top)
+    ax.legend(**LOOK, loc="upper left", bbox_to_anchor=(1, 1))
+    return plain_frame(ax, None, "rows N of the verifying forward", "tokens, or plain steps")
+
+
+def rows_and_taus(lines, names):
+    """What the trees of these names verified and brought. lines: {name: contest.summarize(..)}
+    -> (rows, taus)."""
+    chosen = [SimpleNamespace(**lines[name]) for name in names]
+    return [1 + line.drafted for line in chosen], [line.tau for line in chosen]
