@@ -135,7 +135,7 @@ def draw_drafter(context, log_probs, text_of_token):
 def replay(probs, budget):
     """The heap's work on small marginals, with what waits in it after each pop.
 
-    probs: a list of rows q_1 .. q_L, sorted in falling order -> [(popped, waiting)], a pair of
+    probs: q_1 .. q_L as L lists, (L, V), each in falling order -> [(popped, waiting)], a pair of
     lists of (mass, ranks) after each pop.
     """
     heap, popped, frames = [(-probs[0][0], (0,))], [], []
@@ -185,7 +185,7 @@ def draw_frontier_panel(ax, popped, waiting, places, names):
 def draw_frontier(probs, names, after=(1, 3, 5)):
     """The heap after some of its pops, from left to right -> the Axes.
 
-    probs: rows q_1 .. q_L in falling order; names: the tokens' letters.
+    probs: see replay; names: the tokens' letters.
     """
     frames = replay(probs, max(after))
     places = places_of([ranks for part in frames[-1] for _, ranks in part])
