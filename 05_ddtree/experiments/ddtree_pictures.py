@@ -67,10 +67,10 @@ def box(ax, place, size, text, color, fontsize=9):
             color=INK)
 
 
-def cell(ax, x, y, text, color):
+def cell(ax, left, bottom, text, color):
     """A token in a small box of width 0.8."""
-    box(ax, (x, y), (0.8, 0.6), "", color)
-    ax.text(x + 0.4, y + 0.3, visible(text), ha="center", va="center", fontsize=10, color=INK,
+    box(ax, (left, bottom), (0.8, 0.6), "", color)
+    ax.text(left + 0.4, bottom + 0.3, visible(text), ha="center", va="center", fontsize=10, color=INK,
             **MONO)
 
 
