@@ -106,8 +106,8 @@ class GreedyBlockVerification(TreeRule):
             low = below + joint * (cdf - draft)  # P[one chain < prefix + z]
             high = low + joint * draft  # P[one chain <= prefix + z]
             # P[the maximum continues with z] = high^K - low^K, without its cancellation.
-            law = draft * sum(high ** i * low ** (K - 1 - i) for i in range(K))
-            skewed[:, t] = law / np.maximum(law.sum(-1, keepdims=True), TINY)
+            probs = draft * sum(high ** i * low ** (K - 1 - i) for i in range(K))
+            skewed[:, t] = probs / np.maximum(probs.sum(-1, keepdims=True), TINY)
             drawn = tokens[:, chains[:, t + 1]]  # (B, K)
             # Of those that lead, the chains with the best next token lead on.
             ranks = np.where(leading, rank[every[:, None], drawn], -1)
