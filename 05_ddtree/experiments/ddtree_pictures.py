@@ -70,8 +70,8 @@ def box(ax, place, size, text, color, fontsize=9):
 def cell(ax, left, bottom, text, color):
     """A token in a small box of width 0.8."""
     box(ax, (left, bottom), (0.8, 0.6), "", color)
-    ax.text(left + 0.4, bottom + 0.3, visible(text), ha="center", va="center", fontsize=10, color=INK,
-            **MONO)
+    ax.text(left + 0.4, bottom + 0.3, visible(text), ha="center", va="center", fontsize=10,
+            color=INK, **MONO)
 
 
 def arrow(ax, start, end, color=FAINT):
