@@ -1,7 +1,7 @@
 """Conditional marginals: let the tokens of one drafter pass know each other a little.
 
 A marginal q_k knows the text, but not the tokens drafted before it. Where the text may go on with
-"is" or "on", q_1 offers i and o, q_2 offers s and n, and the tree drafts "in" and "os" as gladly.
+"to" or "an", q_1 offers t and a, q_2 offers o and n, and the tree drafts "tn" and "ao" as gladly.
 A transition table for each slot mends the nearest part of this:
 
     q_k(x | u) = softmax(h_k + W_k[u])[x]     h (L, V): the pass's logits; W (L, V, V): learned

@@ -179,7 +179,7 @@ def print_time_table(results, prices):
 
 
 def print_repetition(results):
-    """How often plain decoding's texts repeat themselves: a chain can follow a loop."""
+    """How often plain decoding's texts repeat themselves: a repetition is easy to draft."""
     shares = [distinct_share(generation.tokens) for generation in results[PLAIN]]
     print(f"share of distinct 6-grams in the greedy texts: {sum(shares) / len(shares):.2f}")
 

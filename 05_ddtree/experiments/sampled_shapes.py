@@ -4,9 +4,10 @@
 
 First table: chains and trees drawn from one pass of the block drafter at temperature 1, under 8 and
 under 16 rows, with tau and speed-up measured. Second table and figure: the best of them beside
-DDTree while the temperature rises from 0 to 1.2. At low entropy the most probable tree wins, for
-the target nearly always takes one of the few most probable continuations. At high entropy the
-sampled draft wins: its tokens come as often as the target draws them, and the p/q rule uses that.
+DDTree while the temperature rises from 0 to 1.2. At low temperatures the most probable tree wins,
+because the target nearly always takes one of the few most probable continuations. At high ones the
+sampled draft wins: its tokens come about as often as the target draws them, and the p/q rule uses
+that.
 """
 
 import sys
