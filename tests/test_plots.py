@@ -68,14 +68,14 @@ def test_tree_shows_both_models_and_given_colors():
 
 def test_masks():
     left, right = plots.draw_mask_beside_causal(TREE.mask, TEXTS[:7])
-    blue, red = (torch.tensor(matplotlib.colors.to_rgb(c)) for c in (plots.BLUE, plots.RED))
+    dark, red = (torch.tensor(matplotlib.colors.to_rgb(c)) for c in (plots.INK, plots.RED))
 
     def cells(ax, color):
         picture = torch.as_tensor(ax.images[0].get_array())
         return ((picture - color).abs().sum(-1) < 1e-3)
 
-    assert torch.equal(cells(left, blue), TREE.mask)
-    assert torch.equal(cells(right, blue), TREE.mask)
+    assert torch.equal(cells(left, dark), TREE.mask)
+    assert torch.equal(cells(right, dark), TREE.mask)
     assert torch.equal(cells(right, red), torch.ones(7, 7).tril().bool() & ~TREE.mask)
     assert [label.get_text() for label in left.get_yticklabels()] == TEXTS[:7]
     wide = plots.draw_mask(torch.ones(2, 3), ["a", "b"], columns=["x", "y", "z"])
@@ -122,7 +122,7 @@ def test_more_than_four_lines_are_split_into_two_rows():
 def test_lines_in_one_panel():
     ax = plots.draw_lines({"10.7M": ([1, 2], [1, 3]), "0.8M": ([1, 4], [1, 2])}, "B", "tau",
                           log2=True)
-    assert [line.get_ydata() for line in ax.lines] == [[1, 3], [1, 2]]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1, 3], [1, 2]]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "2", "4"]
 
 

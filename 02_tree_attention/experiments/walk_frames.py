@@ -1,6 +1,6 @@
 """The frames of a step that is judged by the walk."""
 
-from nanogpt.pictures.story import short
+from nanogpt.pictures.story import listed, short
 
 
 def tell_walk(story, rolls):
@@ -13,17 +13,21 @@ def tell_walk(story, rolls):
         if not matching:
             story.state = {**story.state, "accepted": path, "rejected": story.reject(children)}
             story.own_token(roll, living[0], "No child carries the token that the target draws "
-                           "here" if children else "", guess=story.guess_at(living))
+                           "here" if children else "", guess=story.guess_at(living),
+                           gif=f"The target draws '{story.text(roll.value)}': " + (
+                               "no child has it" if children else "the tree ends here"))
             return
-        rows = "Row " * (len(matching) == 1) or "Rows "
-        rows += " and ".join(map(str, matching))
+        rows = f"{'Row' if len(matching) == 1 else 'Rows'} {listed(matching)}"
         what = "carries it: go there." if len(matching) == 1 else (
             "carry it, the same prefix in two trees: both stay alive, one draw serves both.")
+        drawn = f"The target draws '{story.text(roll.value)}'"
         story.frame("accept", f"After {story.name(living[0])} the target draws its own token: "
                    f"u = {short(roll.u)} falls on '{story.text(roll.value)}'. "
                    f"{rows} {what}", living,
                    story.bars(f"after {story.name(living[0])}", roll.probs,
                              story.guess_at(living), [roll.value]),
-                   story.line(roll), accepted=path + matching,
+                   story.line(roll), gif=drawn + (
+                       ": a child has it" if len(matching) == 1 else ": both trees have it"),
+                   accepted=path + matching,
                    rejected=story.reject(set(children) - set(matching)))
         living = matching

@@ -9,16 +9,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
 
-import math
-
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
 from experiments.walk_frames import tell_walk  # chapter 02
 from nanogpt import cli
 from nanogpt.packing import precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, guesses_of, instructive, remember, watch
-from nanogpt.pictures.story import Story, short
+from nanogpt.pictures.story import Story, several
 from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
 from train_heads import get_target_and_heads
 from tree_attention import speculate  # chapter 02
 
@@ -40,20 +39,27 @@ def record(args, dataset, device, prompt):
     scores = scores + other_scores[1:]
     groups = [0] + [1 + (chosen if row < n else 1 - chosen) for row in range(1, len(step.tokens))]
     story = Story(step, dataset.tokenizer.decode, n, groups, ("head 1", "head 2"), scores,
-                  f"q, head {chosen + 1}")
-    rolls = story.draft(lambda row: f"Head {groups[row]} gives this whole path c = "
-                        f"{short(math.exp(scores[row]))}.")
+                  guess_name=f"q, head {chosen + 1}")
+    rolls = story.draft(
+        lambda rows: f"Head {groups[rows[0]]} drafts {several(len(rows), 'node')}. At each edge "
+        "stands its q.", groups=[range(1, n), range(n, len(step.tokens))],
+        gif=(f"Head {chosen + 1} drafts a tree", f"Head {2 - chosen} drafts another one"))
     means = [mean_confidence(s) for s in both_scores]
-    story.frame("route", "Each tree gets one number, the mean of c over its nodes: "
+    story.frame("route", "Each tree gets one number, its confidence: "
                 f"{means[0]:.3f} for head 1, {means[1]:.3f} for head 2. Head {chosen + 1} is more "
                 "confident; the other tree is never verified.", range(n),
-                story.plain_bars("mean confidence", [("1", means[0]), ("2", means[1])], chosen),
+                story.plain_bars("confidence in the tree", [
+                    ("head 1", means[0]), ("head 2", means[1])], chosen),
+                gif=f"Head {chosen + 1} is more confident: its tree is taken",
                 gone=list(range(n, len(step.tokens))))
-    story.verify("The other head's tree is not among them.")
+    story.verify("The other head's tree is not among them.",
+                 "One forward of the target reads this tree alone")
     tell_walk(story, rolls)
     story.commit()
-    return story.trace("03", "Routed", f"{args.size} target in {precision_of(target)}, two heads "
-                       "with 6 draft nodes each, temperature 1")
+    brought = several(len(step.emitted), "new token")
+    return story.trace("03", "Routing", f"{SIZES[args.size].label} target in "
+                       f"{precision_of(target)}, two heads with 6 draft nodes each, temperature 1",
+                       f"Two heads draft, the more confident tree is read: {brought}")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from nanogpt import cli
 from nanogpt.packing import precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, guesses_of, instructive, remember, watch
-from nanogpt.pictures.story import Story
+from nanogpt.pictures.story import Story, several
 from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
 from train_heads import get_target_and_heads  # chapter 03
 from tree_attention import speculate  # chapter 02
 
@@ -48,12 +49,18 @@ def record(args, dataset, device, prompt):
     groups = [0] + [1 + (row >= len(first)) for row in range(1, len(step.tokens))]
     story = Story(step, decode, groups=groups, names=("head 1", "head 2"),
                   scores=first + second[1:], guess_name="q, surer head")
-    rolls = story.draft(lambda row: f"Drafted by head {groups[row]}.")
-    story.verify("Between the two heads' blocks the mask is empty.")
+    rolls = story.draft(
+        lambda rows: f"Head {groups[rows[0]]} drafts {several(len(rows), 'node')}. At each edge "
+        "stands its q.", groups=[range(1, len(first)), range(len(first), len(step.tokens))],
+        gif=("Head 1 drafts a tree", "Head 2 hangs its own tree below the same root"))
+    story.verify("Between the two heads' blocks the mask is empty.",
+                 "One forward of the target reads both trees")
     tell_walk(story, rolls)
     story.commit()
-    return story.trace("04", "Merged", f"{args.size} target in {precision_of(target)}, two heads "
-                       "with 6 draft nodes each, temperature 1")
+    brought = several(len(step.emitted), "new token")
+    return story.trace("04", "Merged trees", f"{SIZES[args.size].label} target in "
+                       f"{precision_of(target)}, two heads with 6 draft nodes each, temperature 1",
+                       f"Two heads' trees below one root, read together: {brought}")
 
 
 if __name__ == "__main__":

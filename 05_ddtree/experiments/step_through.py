@@ -16,13 +16,14 @@ from nanogpt import cli
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, instructive, read_tree, remember, watch
-from nanogpt.pictures.story import Story, short
+from nanogpt.pictures.story import Story, depths, several
 from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from train_drafter import drafter_for_decoding, get_drafter
 from tree_attention import Tree, speculate  # chapter 02
 
-BUDGET = 12
+BUDGET, HANDFUL = 12, 4
 
 
 def record(args, dataset, device, prompt):
@@ -46,14 +47,26 @@ def record(args, dataset, device, prompt):
         lambda: marginals[-1]), decode)
     story = Story(step, decode)
     masses = node_masses(Tree(step.tokens, step.parents), step.extra)  # (N - 1,)
-    rolls = story.draft(lambda row: "The heap's best prefix has mass "
-                        f"{short(float(masses[row - 1]))}, the product of its marginals q.")
+    deep, n = depths(step.parents), len(step.tokens)
+    rolls = story.draft(
+        lambda rows: "The best prefixes come first, whatever their depth. The number above a node "
+        "is the mass that the drafter gives its whole prefix.",
+        groups=[range(i, min(i + HANDFUL, n)) for i in range(1, n, HANDFUL)],
+        place=lambda row: f"position {deep[row]}",
+        gif=("The most probable continuations come first",
+             f"Best first, until the budget of {BUDGET} is spent"),
+        scores=[1.0, *masses.tolist()])
+    story.state = {**story.state, "scores": None}
     story.verify(f"The {len(masses)} masses add up to {float(masses.sum()):.2f}: so many "
-                 "accepted drafts the drafter itself expects.")
+                 "accepted drafts the drafter itself expects.",
+                 "One forward of the target reads the whole tree")
     tell_walk(story, rolls)
     story.commit()
-    return story.trace("05", "DDTree", f"{args.size} target in {precision_of(target)}, one "
-                       f"block-diffusion pass, B = {BUDGET}, temperature 1")
+    brought = several(len(step.emitted), "new token")
+    return story.trace("05", "DDTree", f"{SIZES[args.size].label} target in "
+                       f"{precision_of(target)}, one block-diffusion pass, B = {BUDGET}, "
+                       "temperature 1", "One pass of the drafter, a best-first tree, one forward: "
+                       f"{brought}", "the mass of the whole prefix")
 
 
 if __name__ == "__main__":

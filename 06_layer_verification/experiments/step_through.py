@@ -16,8 +16,9 @@ from nanogpt import cli
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, instructive, remember, watch
-from nanogpt.pictures.story import Story
+from nanogpt.pictures.story import Story, several
 from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from single_step_rules import KSEQ
 from tree_attention import TreeGPT, speculate  # chapter 02
@@ -35,13 +36,19 @@ def record(args, dataset, device, prompt):
         note=lambda: (scored[-1][0][0].tolist(), judged[-1][0][0].tolist())),
         dataset.tokenizer.decode)
     story = Story(step, dataset.tokenizer.decode)
-    rolls = story.draft(sampled=True)
-    story.verify("Now p and q are known at every node, and the rule can begin.")
+    rolls = story.draft(lambda rows: f"The drafter draws {several(len(rows), 'token')}, two after "
+                        "each node; the same token may come twice.", sampled=True,
+                        gif=(None, "The drafter draws a tree, two guesses after each node"))
+    story.verify("Now p and q are known at every node, and the rule can begin.",
+                 "One forward of the target reads the whole tree")
     tell_layers(story, rolls, *step.extra)
     story.commit()
-    return story.trace("06", "Layer verification", f"{args.size} target in "
-                       f"{precision_of(target)}, a complete tree of depth 3 drawn from the small "
-                       "GPT, LV + K-SEQ, temperature 1")
+    brought = several(len(step.emitted), "new token")
+    return story.trace("06", "Layer verification", f"{SIZES[args.size].label} target in "
+                       f"{precision_of(target)}, {SIZES['draft'].label} drafter, a complete tree "
+                       "of depth 3, LV + K-SEQ, temperature 1",
+                       f"All paths are scored together, then one draw picks one: {brought}",
+                       "a_v, the chance that the path goes through")
 
 
 if __name__ == "__main__":

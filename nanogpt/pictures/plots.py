@@ -195,7 +195,7 @@ def draw_mask(mask, labels, ax=None, title="tree mask", columns=None, leaks=None
     if ax is None:
         ax = new_axes(1.2 + 0.34 * m, 1.0 + 0.34 * n)
     picture = torch.ones(n, m, 3)
-    picture[mask] = torch.tensor(to_rgb(BLUE))
+    picture[mask] = torch.tensor(to_rgb(INK))
     picture[mask & leaks] = torch.tensor(to_rgb(RED))
     ax.imshow(picture.numpy(), interpolation="nearest")
     ax.set_xticks(range(m), [visible(text) for text in columns], fontsize=9, parse_math=False)

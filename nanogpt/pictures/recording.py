@@ -30,8 +30,9 @@ class Roll:
 class VisibleDice(Dice):
     """A Dice that shows how it decides: by one number u in [0, 1), by the inverse of the sum.
 
-    draw takes the first index whose cumulated probability exceeds u, flip is True if u < p: the
-    laws of Dice. rolls: every Roll so far. numbers: a list of u to use first, to replay a trace.
+    draw takes the first index whose cumulated probability exceeds u, flip is True if u < p, so
+    both are distributed as those of Dice. rolls: every Roll so far. numbers: a list of u to use
+    first, to replay a trace.
     Example: with probs (.2, .5, .3), u = .69 draws 1 and u = .7 draws 2.
     """
 

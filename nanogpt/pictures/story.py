@@ -1,8 +1,8 @@
 """A trace: one real verification step as plain data, for pictures that move.
 
     recording   watches a real decoder, unchanged, and notes what each step did
-    Story       tells one of those steps as frames: draft a node, verify, judge, commit
-    trace       the dictionary that `stepper` turns into a page and `animate` into a GIF
+    Story       tells one of those steps as frames: draft some nodes, verify, judge, commit
+    trace       the dictionary that `step_page` turns into a page and `gif` into a GIF
 
 Nothing in a picture is computed a second time where the decoder has the number: probabilities are
 the rows that it judged with, and each u is the number that decided. `json.dumps(trace)` works.
@@ -17,6 +17,8 @@ from nanogpt.pictures.plots import visible
 from nanogpt.pictures.recording import Recorded
 
 SMALLEST = 0.045  # a narrower segment of the unit interval has no room for its label
+HANDFUL = 3  # so many nodes of a chain in one frame
+LETTERS = 34  # of the text before the root
 
 # ---------------------------------------------------------------- telling a step
 
@@ -28,7 +30,7 @@ class Story:
     decode: tokens -> text. verified: how many rows the target read, if later rows are drafts that
     were never verified (chapter 03). groups: for each row who drafted it, 0 if there is but one;
     names: of group 1 and group 2; scores: with groups, their cumulative log-probabilities, a row.
-    target_name, guess_name: what the two laws are called in the chapter's letters.
+    target_name, guess_name: what p and q are called in the chapter's letters.
     """
 
     step: Recorded
@@ -52,21 +54,26 @@ class Story:
     def name(self, row):
         return f"'{self.text(self.step.tokens[row])}'"
 
-    def frame(self, verb, text, focus=(), bars=None, line=None, **changes):
-        """Add a frame. focus: rows to point at; changes: of the state, from here on."""
+    def frame(self, verb, text, focus=(), bars=(), lines=(), gif=None, **changes):
+        """Add a frame. focus: rows to point at; changes: of the state, from here on.
+
+        bars: see Story.bars, one chart or a list; lines: see Story.line, one or a list; gif: the
+        caption in the GIF, None if the GIF leaves this frame out.
+        """
         self.state = {**self.state, **changes}
+        bars, lines = ([one] if isinstance(one, dict) else list(one) for one in (bars, lines))
         self.frames.append({"verb": verb, "text": text, "focus": list(focus), "bars": bars,
-                            "line": line, **self.state})
+                            "lines": lines, "gif": gif, **self.state})
 
     def bars(self, title, target=None, guess=None, marked=(), count=7, law=None, name=None):
-        """The most probable tokens of one or two laws (V,), the marked ones always among them.
+        """The most probable tokens of p, of q or of both (V,), the marked ones always among them.
 
-        A token that no law knows (nan) has no bar. law, name: what they are called.
+        A token whose probability is not known (nan) has no bar. law, name: what they are called.
         """
         laws = [torch.nan_to_num(law.double()) for law in (target, guess) if law is not None]
         ranked = torch.stack(laws).amax(0).argsort(descending=True, stable=True).tolist()
         kept = [t for i, t in enumerate(ranked) if i < count - len(marked) or t in marked]
-        kept = sorted(kept[:count], key=lambda t: -float(laws[0][t]))
+        kept = sorted(kept[:max(count, len(marked))], key=lambda t: -float(laws[0][t]))
         return {"title": title, "law": law or self.target_name,
                 "guess": name or self.guess_name, "rows": [
             {"text": self.text(t), "target": number(target, t), "draft": number(guess, t),
@@ -74,48 +81,73 @@ class Story:
             or any(number(one, t) is not None for one in (target, guess))]}
 
     def plain_bars(self, title, pairs, marked=None):
-        """Bars of numbers that are no law: pairs of (text, number); marked: the place of one."""
+        """Bars of other numbers: pairs of (text, number); marked: the place of one."""
         return {"title": title, "law": "", "guess": "", "rows": [
             {"text": text, "target": round(value, 6), "draft": None, "marked": i == marked}
             for i, (text, value) in enumerate(pairs)]}
 
-    def line(self, roll, name=None):
+    def line(self, roll, name=None, title=""):
         """The unit interval as the dice saw it: segments in order, and where u fell."""
         if roll.probs is None:
             parts = [("keep", roll.p, bool(roll.value)), ("reject", 1 - roll.p, not roll.value)]
-            return unit_interval(roll.u, parts)
-        name = name or self.text
-        parts = [(name(i), p, i == roll.value) for i, p in enumerate(roll.probs.tolist()) if p > 0]
-        return unit_interval(roll.u, parts)
+        else:
+            name = name or self.text
+            parts = [(name(i), p, i == roll.value)
+                     for i, p in enumerate(roll.probs.tolist()) if p > 0]
+        return {"title": title, **unit_interval(roll.u, parts)}
 
     # ------------------------------------------------ the frames that every chapter shares
 
-    def draft(self, say=None, sampled=False):
-        """One frame a node, in the order of the rows. say(row) -> what to write.
+    def handfuls(self):
+        """The drafts, a level at a time; of a chain a few levels at a time. -> lists of rows."""
+        deep = depths(self.step.parents)
+        levels = [[row for row, d in enumerate(deep) if d == depth]
+                  for depth in range(1, max(deep) + 1)]
+        if all(len(level) == 1 for level in levels):
+            rows = [level[0] for level in levels]
+            return [rows[i:i + HANDFUL] for i in range(0, len(rows), HANDFUL)]
+        return levels
 
-        sampled: the nodes were drawn, one roll each. -> the rolls that are left for the rule.
+    def draft(self, say, sampled=False, groups=None, place=None, gif=(None, None), **known):
+        """One frame a handful of nodes. -> the rolls that are left for the rule.
+
+        say(rows) -> what to write; sampled: the nodes were drawn, one roll each; groups: lists of
+        rows, one a frame (default: see handfuls); place(row) -> the title of the chart that shows
+        where it came from (default: its parent); gif: the captions of the first frame and of the
+        last; known: state that grows with the rows, as scores=[...], a number a row.
         """
         step = self.step
-        self.frame("draft", f"The root, {self.name(0)}: the target chose it and has not read it "
-                   "yet. Drafts grow below it.", [0])
-        for row in range(1, len(step.tokens)):
-            parent, token = step.parents[row], step.tokens[row]
-            guess, line = self.guess_before(row), None
-            text = f"Row {row}, {self.name(row)} after {self.name(parent)}."
-            if sampled:
-                roll = step.rolls[row - 1]
-                guess, line = roll.probs, self.line(roll)
-                text += f" Drawn from the drafter: u = {short(roll.u)}."
-            if say:
-                text += " " + say(row)
-            law = None if guess.isnan().all() else self.bars(
-                f"after {self.name(parent)}", guess=guess, marked=[token],
-                name=f"q, {self.names[self.groups[row] - 1]}" if self.scores else None)
-            self.frame("draft", text, [row], law, line, shown=row + 1)
+        groups = [rows for rows in groups or self.handfuls() if rows]
+        for i, rows in enumerate(groups):
+            captions = [gif[0]] * (i == 0) + [gif[1]] * (i == len(groups) - 1)
+            root = ("" if i else f"The target chose the root {self.name(0)} and has not read it "
+                    "yet. Drafts grow below it. ")
+            grown = {name: [x if row <= rows[-1] else None for row, x in enumerate(values)]
+                     for name, values in known.items()}
+            self.frame("draft", root + say(rows), rows, self.charts(rows, place, sampled), [
+                self.line(step.rolls[row - 1], title=f"{self.name(row)} after "
+                          f"{self.name(step.parents[row])}") for row in rows] if sampled else (),
+                gif=captions[-1] if captions else None, shown=rows[-1] + 1, **grown)
         return step.rolls[len(step.tokens) - 1:] if sampled else step.rolls
 
+    def charts(self, rows, place, sampled):
+        """Where these drafts came from: a chart of q for each place, its drafts marked."""
+        found = {}
+        for row in rows:
+            guess = self.step.rolls[row - 1].probs if sampled else self.guess_before(row)
+            parent = self.step.parents[row]
+            title = place(row) if place else f"after {self.name(parent)}"
+            if not guess.isnan().all():
+                found.setdefault(title if place else parent, (title, guess, []))[2].append(row)
+        count = 7 if len(found) == 1 else 4
+        return [self.bars(title, guess=guess, marked=[self.step.tokens[row] for row in same],
+                          count=count, name=f"q, {self.names[self.groups[same[0]] - 1]}"
+                          if self.scores else None)
+                for title, guess, same in (sorted(found.values(), key=lambda one: one[0]) if place
+                                           else found.values())]
+
     def guess_before(self, row):
-        """The law of the drafter that proposed this row, at its parent, as far as it is known."""
+        """q of the drafter that proposed this row, at its parent, as far as it is known."""
         step, parent = self.step, self.step.parents[row]
         if not self.scores:
             return step.guesses[parent]
@@ -125,12 +157,12 @@ class Story:
                 law[step.tokens[other]] = math.exp(self.scores[other] - self.scores[parent])
         return law
 
-    def verify(self, more=""):
+    def verify(self, more="", gif="One forward of the target reads all of it"):
         """The one forward of the target."""
         n = self.verified
         self.frame("verify", f"One target forward reads all {n} rows. A row sees the context, its "
-                   "ancestors and itself, so row i answers: what comes after the path to i? "
-                   + more, range(n), shown=len(self.step.tokens))
+                   "ancestors and itself. So row i answers: what comes after the path to i? "
+                   + more, range(n), gif=gif, shown=len(self.step.tokens))
 
     def reject(self, rows):
         """These rows and all that hangs below them are out -> the new list of rejected rows."""
@@ -141,20 +173,21 @@ class Story:
         return sorted(out)
 
     def guess_at(self, rows):
-        """The drafter's law at a prefix; where two trees hold it, the larger of both guesses."""
+        """The drafter's q at a prefix; where two trees hold it, the larger of both guesses."""
         return self.step.guesses[rows].nan_to_num(-1).amax(0).where(
             ~self.step.guesses[rows].isnan().all(0), torch.nan)
 
-    def own_token(self, roll, row, why="", residual=False, guess=None):
-        """The last draw: the target's own token. why: a rejection's reason; none for a bonus.
+    def own_token(self, roll, row, why="", residual=False, guess=None, gif=None):
+        """The last draw: the target's own token. why: a rejection's reason; none if all stayed.
 
         guess (V,): what the drafter had expected here.
         """
-        why = why or "Every draft on this path stays, and the bonus token comes behind them"
-        self.frame("accept", f"{why}: u = {short(roll.u)} falls on "
-                   f"'{self.text(roll.value)}'. It is the next root.", [row],
-                   self.bars(f"after {self.name(row)}", roll.probs, guess, [roll.value],
-                             law="residual" if residual else None), self.line(roll),
+        own = f"'{self.text(roll.value)}'"
+        why = why or "Every draft on this path stays, and the bonus token comes after them"
+        self.frame("accept", f"{why}: u = {short(roll.u)} falls on {own}. It is the next root.",
+                   [row], self.bars(f"after {self.name(row)}", roll.probs, guess, [roll.value],
+                                    law="residual" if residual else None), self.line(roll),
+                   gif=gif or f"The target adds its own token, {own}",
                    next={"text": self.text(roll.value), "parent": row})
 
     def commit(self):
@@ -165,18 +198,27 @@ class Story:
         forgets = f" and forgets the other {others if others > 1 else 'one'}" if others else ""
         self.frame("commit", f"The cache keeps row{'s' * (len(step.kept) > 1)} {rows}{forgets}. "
                    f"One forward brought {len(step.emitted)} token{'s' * (len(step.emitted) > 1)}: "
-                   f"{words}. The last one is the next root.",
-                   step.kept, kept=step.kept, accepted=step.kept,
+                   f"{words}. The last one is the next root.", step.kept,
+                   gif="The cache keeps the rows of the path and forgets the others",
+                   kept=step.kept, accepted=step.kept,
                    rejected=[r for r in range(self.verified) if r not in step.kept])
 
-    def trace(self, chapter, title, subtitle):
-        """-> the whole trace, a dictionary of lists, numbers and strings."""
+    def trace(self, chapter, title, subtitle, idea, scores=""):
+        """-> the whole trace, a dictionary of lists, numbers and strings.
+
+        idea: the caption of the GIF's first picture, the chapter in a sentence; scores: what the
+        numbers at the nodes are, where frames have them.
+        """
         step = self.step
         return {
-            "chapter": chapter, "title": title, "subtitle": subtitle,
+            "chapter": chapter, "title": title, "subtitle": subtitle, "idea": idea,
+            "scores": scores,
             "context": [self.text(t) for t in step.text[-6:]], "committed": step.length,
+            "text": self.decode(step.text)[-LETTERS:] if step.text else "",
             "nodes": [{"token": t, "text": self.text(t), "parent": p, "depth": depth,
-                       "group": self.groups[row] if self.groups else 0}
+                       "group": self.groups[row] if self.groups else 0,
+                       "p": number(step.target_probs[p], t) if 0 < row < self.verified else None,
+                       "q": number(self.guess_before(row), t) if row else None}
                       for row, (t, p, depth) in enumerate(zip(
                           step.tokens, step.parents, depths(step.parents), strict=True))],
             "groups": list(self.names), "verified": self.verified,
@@ -194,8 +236,19 @@ class Story:
 # ---------------------------------------------------------------- small helpers
 
 
+def listed(names):
+    """['a', 'b', 'c'] -> 'a, b and c'."""
+    *most, last = map(str, names)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def several(count, thing):
+    """3, 'token' -> '3 tokens'; 1 -> '1 token'."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def number(law, token):
-    """A probability for JSON; None where the law is missing or does not know the token."""
+    """A probability for JSON; None where no distribution is given or the token is not known."""
     if law is None or bool(law[token].isnan()):
         return None
     return round(float(law[token]), 6)
