@@ -36,9 +36,10 @@ def box(ax, place, text, color, strength=0.3):
                   "facecolor": tint(color, strength)})
 
 
-def arrow(ax, start, end, color):
+def arrow(ax, start, end, color, gap=11):
+    """gap: points between the middle of a box and the arrow's end."""
     ax.annotate("", end, start, zorder=1, arrowprops={
-        "arrowstyle": "-|>", "color": color, "shrinkA": 11, "shrinkB": 11, "linewidth": 1.3})
+        "arrowstyle": "-|>", "color": color, "shrinkA": gap, "shrinkB": gap, "linewidth": 1.3})
 
 
 def draw_heads(read, root, chains, layers, ax=None):
@@ -65,9 +66,9 @@ def draw_heads(read, root, chains, layers, ax=None):
         ax.text(last - 0.5, y, f"head {head + 1}", ha="right", va="center", fontsize=11,
                 color=INK, fontweight="bold")
         arrow(ax, (last, 0.75 if head == 0 else -0.75), (last, y), INK)
-        ax.text(last - 0.1, y * 0.67, f"hidden states {layers[0]} and {layers[1]}", ha="right",
-                va="center", fontsize=8.5, color=FAINT)
-        arrow(ax, (last, y), (first, y), color)
+        ax.text(last - 0.1, y * 0.67, f"hidden states of layers {layers[0]} and {layers[1]}",
+                ha="right", va="center", fontsize=8.5, color=FAINT)
+        arrow(ax, (last, y), (first, y), color, gap=33)
         arrow(ax, (len(read) + 0.2, 0), (first, y), ORANGE)
         seen = root
         for step, (text, probability) in enumerate(chain):
@@ -76,7 +77,7 @@ def draw_heads(read, root, chains, layers, ax=None):
             box(ax, (x, out), f"{visible(text)} {two_digits(probability)}", color, 0.08)
             arrow(ax, (x, y), (x, out), color)
             if step + 1 < len(chain):
-                arrow(ax, (x, y), (x + 1.7, y), color)
+                arrow(ax, (x, y), (x + 1.7, y), color, gap=33)
             seen = text
         ax.text(first + 1.7 * (len(chain) - 1) + 0.6, out, "its guess, and\nhow sure it is",
                 va="center", fontsize=8.5, color=FAINT)
@@ -103,7 +104,8 @@ def draw_further(texts, lengths, width=64, ax=None):
         ax.text(x, y, text.replace("\n", "\u21b5"), ha="center", va="center", fontsize=9.5,
                 family="DejaVu Sans Mono", parse_math=False,
                 color=INK if place in lengths else FAINT)
-    patches = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, strength))
+    patches = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, strength),
+                             edgecolor=tint(GREY, 0.5))
                for color, strength in [(HEADS[0], 0.6), (HEADS[1], 0.6), (GREY, 0.12)]]
     ax.figure.legend(patches, ["head 1 reaches further", "head 2 reaches further", "equally far"],
                      loc="outside lower center", ncols=3, **LOOK)
