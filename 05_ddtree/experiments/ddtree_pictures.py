@@ -25,6 +25,7 @@ from experiments.ddtree_table import (
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
+    GREEN,
     GREY,
     INK,
     ORANGE,
@@ -235,7 +236,7 @@ def draw_break_even(prices, points, ax=None):
     """
     ax = ax or new_axes(7.4, 3.8)
     rows, line = list(prices), list(prices.values())
-    looks = zip(points.items(), ((BLUE, "o"), (ORANGE, "s")), strict=False)
+    looks = zip(points.items(), ((BLUE, "o"), (GREEN, "D")), strict=False)
     top = 1.12 * max([*line, *(tau for _, taus in points.values() for tau in taus)])
     ax.fill_between(rows, line, top, color=SKY, alpha=0.08, linewidth=0)
     ax.plot(rows, line, color=INK, linewidth=2, label="price of a round, in plain steps")
