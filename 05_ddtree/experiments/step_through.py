@@ -49,8 +49,9 @@ def record(args, dataset, device, prompt):
     masses = node_masses(Tree(step.tokens, step.parents), step.extra)  # (N - 1,)
     deep, n = depths(step.parents), len(step.tokens)
     rolls = story.draft(
-        lambda rows: "The best prefixes come first, whatever their depth. The number above a node "
-        "is the mass that the drafter gives its whole prefix.",
+        lambda rows: f"Rows {rows[0]} to {rows[-1]} are the {'next ' * (rows[0] > 1)}best "
+        "prefixes, whatever their depth. The number at a node is the mass that the drafter gives "
+        "its whole prefix.",
         groups=[range(i, min(i + HANDFUL, n)) for i in range(1, n, HANDFUL)],
         place=lambda row: f"position {deep[row]}",
         gif=("The most probable continuations come first",
