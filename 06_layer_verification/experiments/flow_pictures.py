@@ -104,7 +104,7 @@ def draw_second_step(draft_probs, target_probs, score, names):
 
     draft_probs, target_probs (V,); score: P[the first draft is kept]; names: V texts. -> the Axes.
     """
-    axes = new_axes(12.5, 2.6, columns=2)
+    axes = new_axes(12.5, 3, columns=2)
     for ax, name, scale in zip(axes, ("token", "layer"), (1.0, score), strict=True):
         draw_flow(SpS, draft_probs, scale * target_probs, 1, names, ax)
         arrives = np.minimum(draft_probs, scale * target_probs).sum()
@@ -127,11 +127,11 @@ def draw_numbers(parents, texts, lines, shade, ax=None):
         ax.plot([depths[parent], depths[v]], [heights[parent], heights[v]], color=GREY, zorder=1)
     for v, text in enumerate(texts):
         draw_node(ax, depths[v], heights[v], f"{v}: {text}", BLUE, 0.8 * float(shade[v]))
-        if lines[v]:
-            ax.text(depths[v], heights[v] + 0.3, "\n".join(lines[v]), fontsize=8.5, ha="center",
-                    va="top", color=INK, zorder=3, linespacing=1.3,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
-    ax.set_xlim(-0.5, depths.max() + 0.5)
+        # Under an inner node it ends where the node ends: the edges run to the right.
+        inner = bool(children[v])
+        ax.text(depths[v] + 0.12 * inner, heights[v] + 0.3, "\n".join(lines[v]), fontsize=8.5,
+                ha="right" if inner else "center", va="top", color=INK, linespacing=1.3)
+    ax.set_xlim(-0.6, depths.max() + 0.4)
     ax.set_ylim(max(heights) + tall - 0.2, -0.6)
     ax.axis("off")
     return ax
