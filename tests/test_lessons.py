@@ -94,7 +94,8 @@ def test_a_lesson_asks_before_it_shows(path):
 
 
 def test_the_front_page_is_short():
-    words = re.sub(r"\]\([^)]*\)", "]", (ROOT / "README.md").read_text(encoding="utf-8")).split()
+    text = re.sub(r"\]\([^)]*\)", "]", (ROOT / "README.md").read_text(encoding="utf-8"))
+    words = [word for word in text.split() if re.search(r"\w", word)]  # a table's bars are none
     assert len(words) <= 750
 
 
