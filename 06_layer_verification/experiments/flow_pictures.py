@@ -145,6 +145,8 @@ def draw_lengths(panels, xlabel):
     names = list(dict.fromkeys(name for rules in panels.values() for name in rules))
     axes = new_axes(3.6 * len(panels) + 1, 0.8 + 0.38 * len(names), columns=len(panels))
     axes = axes if len(panels) > 1 else [axes]
+    values = [x for rules in panels.values() for found in rules.values() for x in found.values()]
+    low, high = min(values), max(values)  # one scale for all panels
     for ax, (title, rules) in zip(axes, panels.items(), strict=True):
         for name, found in rules.items():
             y = names.index(name)
@@ -160,7 +162,7 @@ def draw_lengths(panels, xlabel):
                             ha="left" if right else "right")
         ax.set_yticks(range(len(names)), names if ax is axes[0] else [""] * len(names))
         ax.set_ylim(len(names) - 0.4, -0.6)
-        ax.margins(x=0.28)
+        ax.set_xlim(low - 0.25 * (high - low), high + 0.25 * (high - low))
         plain_frame(ax, title, xlabel)
     known = {}
     for ax in axes:
