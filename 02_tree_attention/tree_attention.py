@@ -223,8 +223,8 @@ def walk(tree, target_probs, dice):
 def multi_round(tree, target_probs, dice):
     """Multi-round rejection (Jeon et al., RRS), lossless for children drawn without replacement.
 
-    They were drawn from draft_probs, which a tree with drafts must carry. Arguments and result as
-    `walk`.
+    They were drawn from draft_probs (N, V), which a tree with drafts must carry. Arguments and
+    result as `walk`.
     """
     path = [0]
     while True:
