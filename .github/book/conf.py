@@ -271,11 +271,10 @@ def preview(folder):
 
 
 def draw_previews(folder):
-    """1200 x 630 is what the networks cut to; the GIF's last frame has everything on it."""
+    """1200 x 630 is what the networks cut to; the GIF's first frame has everything on it."""
     folder.mkdir(parents=True, exist_ok=True)
     for gif in sorted(ROOT.glob("0?_*/pictures/step.gif")):
         with Image.open(gif) as movie:
-            movie.seek(movie.n_frames - 1)
             frame = movie.convert("RGB")
         card = Image.new("RGB", (1200, 630), frame.getpixel((2, 2)))
         card.paste(frame, ((1200 - frame.width) // 2, (630 - frame.height) // 2))
