@@ -99,8 +99,6 @@ def test_measurements():
     assert [bar.get_height() for bar in ax.patches] == [0.25, 0.5, 0, 0.25, 0, 0, 1, 0]
     ax = plots.draw_predicted({"chain": (1.2, 1.1), "tree": (1.5, 1.4)})
     assert [c.get_offsets().tolist() for c in ax.collections] == [[[1.2, 1.1]], [[1.5, 1.4]]]
-    ax = plots.draw_shares({"chain": {"draft": 1, "verify": 3}, "tree": {"draft": 3, "verify": 1}})
-    assert [bar.get_width() for bar in ax.patches] == [25, 75, 75, 25]
     ax = plots.draw_bars({"one": {"rule": 0.5, "walk": 1e-17}, "two": {"rule": 0.7, "walk": 0}},
                          "distance")
     assert texts(ax) == ["0.50", "0.70", "0", "0"]

@@ -382,33 +382,6 @@ def draw_predicted(points, ax=None, what="speed-up"):
     return plain_frame(ax, None, f"predicted {what}", f"measured {what}")
 
 
-def draw_shares(shares, ax=None):
-    """Where the time of a step goes: one stacked bar a method, percent by verb.
-
-    shares: {name: {verb: share or seconds}}; each bar is scaled to 100 percent.
-    """
-    ax = ax or new_axes(8, 0.9 + 0.42 * len(shares))
-    verbs = [verb for verb in VERBS if any(verb in parts for parts in shares.values())]
-    left = {name: 0.0 for name in shares}
-    for verb in verbs:
-        for place, (name, parts) in enumerate(shares.items()):
-            percent = 100 * parts.get(verb, 0.0) / sum(parts.values())
-            ax.barh(place, percent, left=left[name], color=tint(VERBS[verb], 0.75), height=0.7,
-                    label=verb if place == 0 else None)
-            if percent >= 5:
-                ax.text(left[name] + percent / 2, place, f"{percent:.0f}", ha="center",
-                        va="center", fontsize=8, color=INK)
-            left[name] += percent
-    ax.set_yticks(range(len(shares)), list(shares))
-    ax.set_xlim(0, 100)
-    ax.invert_yaxis()
-    plain_frame(ax, None, "percent of the time of a step")
-    ax.grid(visible=False)
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK, ncols=len(verbs), loc="lower center",
-              bbox_to_anchor=(0.5, 1))
-    return ax
-
-
 def draw_bars(groups, ylabel, ax=None, digits=2, zero="0"):
     """Grouped bars with the value on top of each.
 
