@@ -88,6 +88,7 @@ CASES = {  # the target's token after each of the seven rows
     UNION_SAYS: [1, 4, 0, 0, 4, 7, 0],
     "the target says 1, 2, 7": [1, 2, 7, 0, 2, 0, 0],
     "the target says 8 at once": [8, 0, 0, 0, 0, 0, 0],
+    "the target says 5, 5": [5, 0, 0, 0, 0, 0, 5],
 }
 
 
@@ -113,6 +114,17 @@ def from_the_leaf(tree):
 def without_root(tree, target_probs, dice):
     path, token = accept_paths(tree, target_probs, dice)
     return path[1:], token
+
+
+def past_the_end(tree, target_probs, dice):
+    paths, depth = path_matrix(tree), 0
+    while True:
+        token = dice.draw(target_probs[paths[0, depth]])
+        depth += 1
+        going_on = depth < paths.shape[1] and tree.tokens[paths[:, depth]] == token
+        if not torch.as_tensor(going_on).any():
+            return paths[0, :depth].tolist(), token
+        paths = paths[going_on]
 
 
 BLANKS = [
@@ -158,8 +170,10 @@ BLANKS = [
         "ends before it.",
         10, 15, observe_accept,
         {UNION_SAYS: ([0, 4, 5], 7, 3), "the target says 1, 2, 7": ([0, 1, 2], 7, 3),
-         "the target says 8 at once": ([0], 8, 1)}, accept_law,
+         "the target says 8 at once": ([0], 8, 1), "the target says 5, 5": ([0, 6], 5, 2)},
+        accept_law,
         {"only the first matching child is followed": walk,
          "each subtree draws for itself, and the longer path is kept": draw_in_both_keep_longer(3),
+         "-1 is taken for a row, so a path that has ended goes on in the last one": past_the_end,
          "the path does not start with the root": without_root}),
 ]
