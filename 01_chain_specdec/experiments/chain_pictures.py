@@ -111,9 +111,9 @@ def draw_cut(committed, new, keep):
         ax.text(length, y - 0.2, f"length {length}", color=RED, fontsize=8, ha="center", va="top")
         ax.text(-0.2, y + 0.4, text, ha="right", va="center", fontsize=10, color=INK)
     if keep < len(new):
-        ax.text((past + keep + width) / 2 + 0.3, 0.95, "overwritten by the next forward",
-                ha="center", fontsize=8, color=FAINT)
-    ax.set_xlim(-1.9, width + 0.6)
+        ax.text(past + keep + 0.1, 0.95, "overwritten by the next forward", fontsize=8,
+                color=FAINT)
+    ax.set_xlim(-1.9, width + 1.6)
     ax.set_ylim(-0.6, 2.9)
     ax.axis("off")
     return ax
