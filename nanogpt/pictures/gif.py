@@ -39,6 +39,7 @@ from nanogpt.pictures.tint import NEWLINE
 WIDTH, HEIGHT, DPI = 8, 5, 100
 LONGEST = 11_900  # milliseconds of a whole GIF
 SLIDE = (0.15, 0.35, 0.65, 0.85)  # how far the kept rows have moved, picture by picture
+BEFORE = ("draft", "route")  # the verbs before the target has read anything
 COLORS = 40  # of the GIF's palette; one more says: as before
 # Who drafted a node: anybody, head 1, head 2. The page has the same colours (step_page.html).
 HEADS = ("white", tint(plots.HEADS[0], 0.25), tint(plots.HEADS[1], 0.4))
@@ -171,7 +172,7 @@ def draw_numbers(ax, trace, frame, row, start, end):
         return
     (x0, y0), (x1, y1) = start, end
     at = (x0 + 0.56 * (x1 - x0), y0 + 0.56 * (y1 - y0))
-    judged = frame["verb"] != "draft" and node["p"] is not None
+    judged = frame["verb"] not in BEFORE and node["p"] is not None
     parts = [(node["p"], P_INK)] * judged + [(node["q"], Q_INK)] * (node["q"] is not None)
     for place, (value, color) in enumerate(parts):
         side = "center" if len(parts) == 1 else ("right", "left")[place]
@@ -374,7 +375,7 @@ def draw_side(figure, trace, shot):
 def draw_chain_bars(figure, trace, shot):
     """Below each draft of a chain its q, and p beside it once the target has read the drafts."""
     frame, nodes = shot.frame, trace["nodes"]
-    judged = shot.whole or frame["verb"] != "draft"
+    judged = frame["verb"] not in BEFORE
     deepest = max(x for x, _ in places(trace))
     ax = new_panel(figure, 0.02, 0.22, 0.96, 0.35)
     ax.set_xlim(-0.3, max(deepest, 3) + 0.4)
