@@ -19,6 +19,7 @@ class Remembering(MergedDrafter):
         self.rounds = []
 
     def propose_both(self, root, room):
+        """As `BothHeads.propose_both`; what comes back is kept."""
         self.rounds.append(super().propose_both(root, room))
         return self.rounds[-1]
 
