@@ -124,7 +124,7 @@ def confidence(scores):
 def mean_confidence(scores):
     """One number for a head's tree, in [0, 1]; 0 for a tree that is only a root.
 
-    scores: one cumulative log-score a node, the root's 0.0 first. Source: section 5, mu_h.
+    scores: one cumulative log-score a row, the root's 0.0 first. Source: section 5, mu_h.
     Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
     """
     # mu_h, the mean of c over the drafted nodes. The root is certain for both heads, so it says

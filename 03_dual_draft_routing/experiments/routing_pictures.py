@@ -118,7 +118,7 @@ def draw_further(texts, lengths, width=64, ax=None):
 def draw_rivals(trees, scores, text_of_token, titles):
     """Two heads' trees side by side; each edge carries c of the node to which it leads.
 
-    trees, scores: what BothHeads.propose_both returns -> the two Axes.
+    trees, scores: see BothHeads.propose_both -> the two Axes.
     """
     axes = new_axes(12, 3, columns=2)
     for ax, tree, logs, title, color in zip(axes, trees, scores, titles, HEADS, strict=True):
