@@ -2,7 +2,14 @@
 
 import torch
 
-from exact import ToyDraft, ToyModel, ToyTarget, loop_law, target_law, total_variation
+from exact import (
+    ToyDraft,
+    ToyModel,
+    ToyTarget,
+    loop_distribution,
+    target_distribution,
+    total_variation,
+)
 from grading import Blank
 from nanogpt.sampling import Sampler
 
@@ -30,13 +37,13 @@ def chain_law():
 
     for sampler in (Sampler(0), Sampler(1), Sampler(0.5, top_k=2)):
         model, drafter = ToyModel(5, 3), ToyDraft(ToyModel(99, 3))
-        law = loop_law(
+        emitted = loop_distribution(
             lambda dice, s=sampler, d=drafter, m=model: speculate_chain(
                 ToyTarget(m), d, [0, 1], 2, s, dice), model, sampler, [0, 1], 1, 4)
-        distance = total_variation(law, target_law(model, sampler, [0, 1], 4))
+        distance = total_variation(emitted, target_distribution(model, sampler, [0, 1], 4))
         assert distance < 1e-6, (  # an answer may compute in float32
-            f"the text no longer has the target's law at temperature {sampler.temperature}: total "
-            f"variation {distance:.1e} instead of 0")
+            "the text no longer has the target's distribution at temperature "
+            f"{sampler.temperature}: total variation {distance:.1e} instead of 0")
 
 
 def observe_probability(f):

@@ -169,9 +169,9 @@ def slip_stop(denominator="layer", minus_sent=True, safe=True):
 
 
 def observe_owed(f):
-    law = f(SCORES, LAYER["target_probs"], FLOW)
+    distribution = f(SCORES, LAYER["target_probs"], FLOW)
     rounding = f(np.array([[0.5]]), np.array([[[0.6, 0.4, 0]]]), np.array([[[0.3 + 1e-12, 0, 0]]]))
-    return {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": law[0],
+    return {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": distribution[0],
             "a flow that is 1e-12 too large: anything negative?": bool((rounding < 0).any())}
 
 

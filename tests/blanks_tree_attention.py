@@ -3,7 +3,14 @@
 import torch
 
 from blanks_chain_specdec import Script
-from exact import ToyDraft, ToyModel, ToyTarget, loop_law, target_law, total_variation
+from exact import (
+    ToyDraft,
+    ToyModel,
+    ToyTarget,
+    loop_distribution,
+    target_distribution,
+    total_variation,
+)
 from grading import Blank
 from nanogpt.model import GPTConfig, KVCache
 from nanogpt.sampling import Sampler
@@ -40,10 +47,10 @@ def tree_law(rule="walk"):
             return ta.speculate(
                 ToyTarget(model), drafter, [0, 1], Sampler(1), dice, getattr(ta, rule))
 
-        law = loop_law(start, model, Sampler(1), [0, 1], 1, 4)
-        distance = total_variation(law, target_law(model, Sampler(1), [0, 1], 4))
+        emitted = loop_distribution(start, model, Sampler(1), [0, 1], 1, 4)
+        distance = total_variation(emitted, target_distribution(model, Sampler(1), [0, 1], 4))
         assert distance < 1e-6, (  # an answer may compute in float32
-            f"the text no longer has the target's law: total variation {distance:.1e}")
+            f"the text no longer has the target's distribution: total variation {distance:.1e}")
 
     return check
 

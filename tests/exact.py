@@ -6,10 +6,10 @@ from iid_trees import shape_of
 from nanogpt.exact import trees
 from nanogpt.exact.enumeration import (
     EnumeratingDice,
-    loop_law,
+    loop_distribution,
     outcomes,
-    output_law,
-    target_law,
+    output_distribution,
+    target_distribution,
     total_variation,
 )
 from nanogpt.exact.toy_models import ToyCache, ToyDraft, ToyModel, ToyTarget
@@ -17,8 +17,8 @@ from nanogpt.exact.trees import KINDS, Tables, tables
 
 __all__ = [
     "KINDS", "EnumeratingDice", "Tables", "ToyCache", "ToyDraft", "ToyModel", "ToyTarget",
-    "all_trees", "bias_and_length", "grid", "loop_law", "outcomes", "output_law", "tables",
-    "target_law", "total_variation",
+    "all_trees", "bias_and_length", "grid", "loop_distribution", "outcomes", "output_distribution",
+    "tables", "target_distribution", "total_variation",
 ]
 
 

@@ -8,7 +8,7 @@ A `Blank` names one taught function, asks for it, and knows how to judge an answ
     done
 
 The stages, in this order: shape (what comes back has the form it should have), values (examples
-that one can check on paper), law (what the chapter promises, for instance the target's own
+that one can check on paper), promise (what the chapter promises, for instance the target's own
 distribution, by enumeration; some blanks have none).
 
 While one blank is judged, all other names mean the taught code, so an empty neighbour does no
@@ -41,8 +41,9 @@ class Blank:
     target: 'module:function' or 'module:Class.method'; question: what to write; hint: a nudge;
     lines, minutes: how long the taught body is, and how long a learner needs.
     observe(f) -> a dict {"for this input": result} on hand-sized inputs; expected: the same dict,
-    from numbers worked out by hand. law(): raises AssertionError with a sentence if the chapter's
-    law is broken; the answer stands in for the taught function meanwhile. slips: {sentence: f}.
+    from numbers worked out by hand. promise(): raises AssertionError with a sentence if what the
+    chapter promises is broken; the answer stands in for the taught function meanwhile. slips:
+    {sentence: f}.
     """
 
     target: str
@@ -52,7 +53,7 @@ class Blank:
     minutes: int
     observe: Callable
     expected: dict
-    law: Callable | None = None
+    promise: Callable | None = None
     slips: dict = field(default_factory=dict)
 
     @property
@@ -67,8 +68,8 @@ class Blank:
 
     @property
     def stages(self):
-        """'shape', 'values' and, if there is one, 'law'."""
-        return ["shape", "values"] + ["law"] * (self.law is not None)
+        """'shape', 'values' and, if there is one, 'promise'."""
+        return ["shape", "values"] + ["promise"] * (self.promise is not None)
 
     def owner(self):
         """The module or class that holds the taught function."""
@@ -265,7 +266,7 @@ def grade_answer(blank, answer, path="exercise.py"):
     try:
         seen = plain(blank.observe(guarded(blank, noting(answer, results), calls)))
     except NotImplementedError:
-        return "still blank", blank.question
+        return "still blank", "its question stands in the file"
     except Exception as error:
         failed = error
     if results and results[-1] is None and returns_something(blank):
@@ -286,12 +287,12 @@ def grade_answer(blank, answer, path="exercise.py"):
                     f"{stage(blank, name)}\n    for {case}{varies}\n    expected {value}"
                     f"{wish and ': ' + wish}\n    got      {seen[case]}{got and ': ' + got}"
                     f"{name_slip(blank, seen)}")
-    if blank.law is not None:
+    if blank.promise is not None:
         try:
             with standing_in(blank, answer):
-                blank.law()
+                blank.promise()
         except AssertionError as error:
-            return "wrong", (f"{stage(blank, 'law')}: the examples are right, but {error}"
+            return "wrong", (f"{stage(blank, 'promise')}: the examples are right, but {error}"
                              f"{name_slip(blank, seen)}")
         except Exception as error:
             return crash(blank, error, path, seen=seen)
@@ -301,7 +302,7 @@ def grade_answer(blank, answer, path="exercise.py"):
 def name_slip(blank, seen):
     """'This is what you get when ...', if the answer behaves exactly like a known slip.
 
-    Where all values are right, only the law tells a slip, and none is like the answer.
+    Where all values are right, only the promise tells a slip, and none is like the answer.
     """
     for sentence, slip in blank.slips.items():
         if behaviour(blank, slip) == seen != plain(blank.expected):

@@ -20,9 +20,9 @@ from exact import (
     ToyModel,
     ToyTarget,
     grid,
-    loop_law,
+    loop_distribution,
     outcomes,
-    target_law,
+    target_distribution,
     total_variation,
 )
 from experiments.k_sweep import Line, acceptance_by_position, measured_alpha
@@ -47,11 +47,11 @@ def bias(sampler, k, draft="random", rounds=1, length=None, allowed=None):
     model = ToyModel(5, vocab=3, allowed=allowed)
     drafter = ToyDraft(ToyModel(**{"vocab": 3, **DRAFTS[draft]}))
     length = length or k + 2
-    law = loop_law(
+    emitted = loop_distribution(
         lambda dice: speculate_chain(ToyTarget(model), drafter, PROMPT, k, sampler, dice),
         model, sampler, PROMPT, rounds, length,
     )
-    return total_variation(law, target_law(model, sampler, PROMPT, length))
+    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
 
 
 @pytest.mark.parametrize("case", grid(k=(1, 2, 3), draft=DRAFTS), ids=str)
@@ -72,11 +72,11 @@ def test_bigram_drafter_is_exact_too():
     drafter = BigramDraft(torch.tensor([0, 1, 2, 2, 1, 0, 0, 1]), 3)
     drafter.table = drafter.table.double()
     for sampler in SAMPLERS:
-        law = loop_law(
+        emitted = loop_distribution(
             lambda dice, s=sampler: speculate_chain(ToyTarget(model), drafter, PROMPT, 2, s, dice),
             model, sampler, PROMPT, 1, 4,
         )
-        assert total_variation(law, target_law(model, sampler, PROMPT, 4)) < 1e-12
+        assert total_variation(emitted, target_distribution(model, sampler, PROMPT, 4)) < 1e-12
 
 
 def accept_variant(

@@ -16,7 +16,7 @@ from conditional_marginals import (
     decode_sampled,
 )
 from ddtree import best_first_tree
-from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
 from iid_trees import SHAPES, SampledTreeDrafter
 from layer_verification import LayerVerification
 from nanogpt.decoding import collect, plain_decode
@@ -136,10 +136,11 @@ PROMPT = (0, 1)
 def distance(make_drafter, accept, sampler, rounds=1, length=4, seed=5):
     """Total variation between a decoding loop's output and the target's own."""
     model = ToyModel(seed, vocab=3)
-    law = loop_law(lambda dice: speculate(ToyTarget(model), make_drafter(sampler, dice),
-                                          list(PROMPT), sampler, dice, accept),
-                   model, sampler, PROMPT, rounds, length)
-    return total_variation(law, target_law(model, sampler, PROMPT, length))
+    emitted = loop_distribution(
+        lambda dice: speculate(ToyTarget(model), make_drafter(sampler, dice), list(PROMPT), sampler,
+                               dice, accept),
+        model, sampler, PROMPT, rounds, length)
+    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
 
 
 @pytest.mark.parametrize("case", grid(

@@ -18,7 +18,7 @@ from ddtree import (
     node_masses,
     surrogate,
 )
-from exact import ToyModel, ToyTarget, grid, loop_law, target_law, total_variation
+from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
 from experiments.ngram import NGramDraft
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
@@ -143,12 +143,12 @@ class ToyBlock:
 def test_output_law_is_the_targets_exactly(temperature, budget, rounds):
     model = ToyModel(11, 3)
     for sampler in (Sampler(temperature), Sampler(temperature, top_p=0.8)):
-        law = loop_law(
+        emitted = loop_distribution(
             lambda dice, s=sampler: speculate(
                 ToyTarget(model), ToyBlock(budget), [0, 1], s, dice),
             model, sampler, [0, 1], rounds, 4,
         )
-        assert total_variation(law, target_law(model, sampler, [0, 1], 4)) < 1e-12
+        assert total_variation(emitted, target_distribution(model, sampler, [0, 1], 4)) < 1e-12
 
 
 def random_drafter(target, seed, length=4, n_layer=2, transition=False):
@@ -194,9 +194,10 @@ class Network:
 def test_the_output_law_of_real_networks_is_the_targets_exactly(sampler):
     target = random_gpt(1, vocab=3)
     network, model = random_drafter(target, 1), Network(target)
-    law = loop_law(lambda dice: decode_ddtree(target, network, 6, [1, 2, 0], sampler, dice),
-                   model, sampler, [1, 2, 0], 1, 4)
-    assert total_variation(law, target_law(model, sampler, [1, 2, 0], 4)) < 1e-12
+    emitted = loop_distribution(
+        lambda dice: decode_ddtree(target, network, 6, [1, 2, 0], sampler, dice),
+        model, sampler, [1, 2, 0], 1, 4)
+    assert total_variation(emitted, target_distribution(model, sampler, [1, 2, 0], 4)) < 1e-12
 
 
 def test_sampled_text_has_the_targets_statistics():

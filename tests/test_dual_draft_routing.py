@@ -18,7 +18,7 @@ from dual_draft_routing import (
     mean_confidence,
     route,
 )
-from exact import ToyModel, ToyTarget, loop_law, target_law, total_variation
+from exact import ToyModel, ToyTarget, loop_distribution, target_distribution, total_variation
 from experiments.replay import replay_all
 from experiments.router_report import methods
 from experiments.toy_head import ToyHead
@@ -46,13 +46,13 @@ def ragged_pair():
 
 
 def exact_bias(make_drafter, sampler, rounds=2, length=4, **speculation):
-    """Total variation between the law of a decoding loop and the target's law."""
+    """Total variation between the distribution of a decoding loop and the target's distribution."""
     model = ToyModel(5, 3)
-    law = loop_law(
+    emitted = loop_distribution(
         lambda dice: speculate(
             ToyTarget(model), make_drafter(dice), PROMPT, sampler, dice, **speculation),
         model, sampler, PROMPT, rounds, length)
-    return total_variation(law, target_law(model, sampler, PROMPT, length))
+    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
 
 
 SAMPLERS = [Sampler(0), Sampler(0.7, top_p=0.9), Sampler(1, top_p=0.7), Sampler(1)]
@@ -90,9 +90,9 @@ def test_stacked_heads_on_a_real_target_are_exactly_lossless(sampler):
     target = random_gpt(3, vocab=3)
     pair = [HeadDrafter(head, 2, 2, 3) for head in random_heads(target)]
     model, drafter = GPTModel(target), RoutedDrafter(pair)
-    law = loop_law(lambda dice: speculate(target, drafter, PROMPT, sampler, dice),
+    emitted = loop_distribution(lambda dice: speculate(target, drafter, PROMPT, sampler, dice),
                    model, sampler, PROMPT, rounds=1, length=3)
-    assert total_variation(law, target_law(model, sampler, PROMPT, 3)) < 1e-12
+    assert total_variation(emitted, target_distribution(model, sampler, PROMPT, 3)) < 1e-12
 
 
 def test_a_router_that_looks_at_the_targets_token_is_caught():

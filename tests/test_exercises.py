@@ -118,8 +118,8 @@ def test_crashes_are_told_in_a_line():
      "    return torch.tensor([1., 0]).to(target_probs)\n"
      "return torch.tensor([[0., 1, 0], [5 / 6, 1 / 6, 0], [.5, .3, .2]])"
      "[int(target_probs[0] > .55) if float(target_probs[0]) != float(draft_probs[0]) else 2]"
-     ".to(target_probs)", "wrong", "stage 3 of 3, law: the examples are right, but the text no "
-     "longer has the target's law at temperature"),
+     ".to(target_probs)", "wrong", "stage 3 of 3, promise: the examples are right, but the text no "
+     "longer has the target's distribution at temperature"),
     ("02", "commit", "pass", "wrong", "This is what you get when the length does not move"),
     # the second example is told together with the first, which it varies
     ("02", "walk", "return [0, 4, 5], 0", "wrong",

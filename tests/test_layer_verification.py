@@ -14,10 +14,10 @@ from exact import (
     all_trees,
     bias_and_length,
     grid,
-    loop_law,
+    loop_distribution,
     outcomes,
     tables,
-    target_law,
+    target_distribution,
     total_variation,
 )
 from global_resolution import GR, CappedGR
@@ -113,13 +113,13 @@ def test_the_whole_loop_of_chapter_02_by_the_generic_enumerator(name):
     """The accept entry point, the drafter, and a second round that starts from the first's end."""
     def bias(shape, b, H, rounds=1, sampler=Sampler(1), vocab=3, **draft):  # noqa: B008
         model, drafter = ToyModel(5, vocab), ToyDraft(ToyModel(99, vocab, **draft))
-        law = loop_law(
+        emitted = loop_distribution(
             lambda dice: speculate(
                 ToyTarget(model), SampledTreeDrafter(drafter, SHAPES[shape], b, H, sampler, dice),
                 [0, 1], sampler, dice, RULES[name]),
             model, sampler, [0, 1], rounds, H + 2,
         )
-        return total_variation(law, target_law(model, sampler, [0, 1], H + 2))
+        return total_variation(emitted, target_distribution(model, sampler, [0, 1], H + 2))
 
     assert bias("multi-chain", 1, 1, rounds=2, vocab=2, scale=2.0) < 1e-12
     if name == "BV":
@@ -142,18 +142,18 @@ def test_a_text_that_is_cut_inside_an_accepted_block_has_the_targets_distributio
         steps = speculate(ToyTarget(model), trees, [0, 1], sampler, dice, LayerVerification(KSEQ))
         return collect(steps, 3)
 
-    law, cut = {}, 0
+    emitted, cut = {}, 0
     for text, probability in outcomes(run):
         cut += len(text.steps[-1].detail.path) > len(text.steps[-1].tokens)
-        law[tuple(text.tokens)] = law.get(tuple(text.tokens), 0.0) + probability
-    assert cut and total_variation(law, target_law(model, sampler, [0, 1], 3)) < 1e-12
+        emitted[tuple(text.tokens)] = emitted.get(tuple(text.tokens), 0.0) + probability
+    assert cut and total_variation(emitted, target_distribution(model, sampler, [0, 1], 3)) < 1e-12
 
 
 # ---------------------------------------------------------------- one tree, several ways
 
 
 def random_tree(seed, children_of=complete, b=2, H=2, V=9, top_k=4):
-    """A tree drawn from truncated laws, and target_probs (N, V); float32 as in real use."""
+    """A tree drawn from truncated distributions; target_probs (N, V), float32 as in real use."""
     draft_model, target_model = ToyDraft(ToyModel(seed, V)), ToyModel(seed + 50, V)
     sampler = Sampler(1, top_k=top_k)
 
@@ -166,27 +166,27 @@ def random_tree(seed, children_of=complete, b=2, H=2, V=9, top_k=4):
     return tree, Sampler(1)(torch.stack([target_model.logits(p) for p in prefixes]).float())
 
 
-def law_given_tree(rule, tree, target_probs):
+def given_tree(rule, tree, target_probs):
     """{(path, token): probability} of the accept stage alone."""
-    law = {}
+    emitted = {}
     for (path, token), probability in outcomes(lambda dice: rule(tree, target_probs, dice)):
         key = (tuple(int(v) for v in path), int(token))
-        law[key] = law.get(key, 0.0) + probability
-    return law
+        emitted[key] = emitted.get(key, 0.0) + probability
+    return emitted
 
 
-def judged_law(rule, tree, target_probs):
+def round_of(rule, tree, target_probs):
     """The same from `judge` on the full vocabulary, no slots, no dice."""
     shape = shape_of(tuple(tree.parents.tolist()))
     draft, target = (p.double().numpy() / p.double().numpy().sum(-1, keepdims=True).clip(1e-300)
                      for p in (tree.draft_probs, target_probs))
     arrays = (shape, tree.tokens.numpy()[None], draft[None], target[None])
     ends, residual = rule.judge(*arrays)
-    law = {}
+    emitted = {}
     for row, end in enumerate(ends[0]):
         for token, mass in enumerate(residual[0, row] / max(residual[0, row].sum(), 1e-300)):
-            law[tuple(shape.path(row)), token] = end * mass
-    return law
+            emitted[tuple(shape.path(row)), token] = end * mass
+    return emitted
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -195,8 +195,8 @@ def test_the_call_on_one_tree_equals_judge_on_the_full_vocabulary(name):
         b = 1 if name == "BV" else 2
         for children_of in (multi_chain,) if name in ("BV", "GBV") else (complete, multi_chain):
             tree, target = random_tree(seed, children_of, b)
-            law = law_given_tree(RULES[name], tree, target)
-            assert total_variation(law, judged_law(RULES[name], tree, target)) < 1e-12
+            emitted = given_tree(RULES[name], tree, target)
+            assert total_variation(emitted, round_of(RULES[name], tree, target)) < 1e-12
 
 
 def test_tv_without_replacement_is_chapter_02s_multi_round_and_lv_is_lossless_there():
@@ -205,8 +205,8 @@ def test_tv_without_replacement_is_chapter_02s_multi_round_and_lv_is_lossless_th
         drafter = TreeDrafter(ToyDraft(ToyModel(seed, 4)), (2, 2), Sampler(1), dice)
         tree = drafter.propose(0, 9)
         target = Sampler(1)(torch.stack([ToyModel(9, 4).logits((v,)) for v in range(len(tree))]))
-        ours = law_given_tree(TokenVerification(RRSWithoutReplacement), tree, target)
-        assert total_variation(ours, law_given_tree(multi_round, tree, target)) < 1e-12
+        ours = given_tree(TokenVerification(RRSWithoutReplacement), tree, target)
+        assert total_variation(ours, given_tree(multi_round, tree, target)) < 1e-12
 
     def bias(rule, branching, vocab=3):
         model, draft = ToyModel(5, vocab), ToyDraft(ToyModel(99, vocab))
@@ -215,8 +215,9 @@ def test_tv_without_replacement_is_chapter_02s_multi_round_and_lv_is_lossless_th
             drafter = TreeDrafter(draft, branching, Sampler(1), dice)
             return speculate(ToyTarget(model), drafter, [0], Sampler(1), dice, rule)
 
-        law = loop_law(start, model, Sampler(1), [0], 1, len(branching) + 2)
-        return total_variation(law, target_law(model, Sampler(1), [0], len(branching) + 2))
+        emitted = loop_distribution(start, model, Sampler(1), [0], 1, len(branching) + 2)
+        plain = target_distribution(model, Sampler(1), [0], len(branching) + 2)
+        return total_variation(emitted, plain)
 
     for branching in ((3,), (1, 2)):
         assert bias(LayerVerification(RRSWithoutReplacement), branching) < 1e-12
@@ -242,9 +243,9 @@ def test_on_a_chain_every_lifted_rule_is_block_verification(kind):
             their_ends, their_residual = judged(rule, parents, models)
             assert abs(their_ends - ends).max() < 1e-13
             # Residuals need not agree where the path cannot end.
-            laws = [ends[:, :, None] * r / np.maximum(r.sum(-1, keepdims=True), 1e-300)
+            distributions = [ends[:, :, None] * r / np.maximum(r.sum(-1, keepdims=True), 1e-300)
                     for r in (residual, their_residual)]
-            assert abs(laws[0] - laws[1]).max() < 1e-12
+            assert abs(distributions[0] - distributions[1]).max() < 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -396,5 +397,5 @@ def test_bad_input():
 
 def test_a_tree_of_the_root_alone_emits_the_targets_token():
     for rule in RULES.values():
-        law = law_given_tree(rule, Tree([1], [-1]), torch.tensor([[0.25, 0.75, 0.0]]))
-        assert law == {((0,), 0): pytest.approx(0.25), ((0,), 1): pytest.approx(0.75)}
+        emitted = given_tree(rule, Tree([1], [-1]), torch.tensor([[0.25, 0.75, 0.0]]))
+        assert emitted == {((0,), 0): pytest.approx(0.25), ((0,), 1): pytest.approx(0.75)}

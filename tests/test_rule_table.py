@@ -39,7 +39,7 @@ def test_perplexity_is_that_of_the_emitted_tokens_alone():
     texts = [Generation([2, 0, 0], [], 1.0)]
     value, error = perplexity(FixedTarget(), [[0, 2]], texts, Sampler(1))
     assert value == pytest.approx(16 ** (1 / 3)) and np.isnan(error)  # of one text: not known
-    # At temperature 1/2 the laws are (4, 1, 1) / 6 and (1, 1, 4) / 6: 2/3, 1/6, 2/3.
+    # At temperature 1/2 the distributions are (4, 1, 1) / 6 and (1, 1, 4) / 6: 2/3, 1/6, 2/3.
     cold, _ = perplexity(FixedTarget(), [[0, 2]], texts, Sampler(0.5))
     assert cold == pytest.approx((3 / 2 * 6 * 3 / 2) ** (1 / 3))
     long = [Generation([2, 0, 0, 0, 0, 0, 0], [], 1.0)]  # only what the window holds is scored

@@ -183,16 +183,16 @@ def test_where_draft_and_target_agree_rho_is_right_as_far_as_rounding_can_tell()
 def hard_problems():
     """Nearly equal probabilities, and astronomically small ones, on either side. (n, 4) pairs."""
     rng = np.random.default_rng(0)
-    laws, _ = related(rng, 6, 4)
+    distributions, _ = related(rng, 6, 4)
     for size in (1e-16, 1e-15, 1e-8):
-        yield laws, laws * (1 + size * rng.normal(size=laws.shape))
+        yield distributions, distributions * (1 + size * rng.normal(size=distributions.shape))
     for tiny in (1e-160, 1e-300, 1e-305, 5e-324):
-        rare, other = laws.copy(), np.roll(laws, 1, axis=1)
+        rare, other = distributions.copy(), np.roll(distributions, 1, axis=1)
         rare[:, 0] = tiny
         yield rare, other
         yield other, rare
         steep = np.maximum(rare ** 3, tiny)
-        yield steep, steep * (1 + 1e-15 * rng.normal(size=laws.shape))
+        yield steep, steep * (1 + 1e-15 * rng.normal(size=distributions.shape))
 
 
 @pytest.mark.filterwarnings("error")

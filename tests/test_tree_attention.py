@@ -8,7 +8,14 @@ import torch
 import tree_attention
 from cautionary_rule import independent_coins, walk_by_coins
 from chain_specdec import GPTDraft, speculate_chain
-from exact import ToyDraft, ToyModel, ToyTarget, loop_law, target_law, total_variation
+from exact import (
+    ToyDraft,
+    ToyModel,
+    ToyTarget,
+    loop_distribution,
+    target_distribution,
+    total_variation,
+)
 from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
 from experiments.equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
 from nanogpt.decoding import Generation, Step, collect, plain_decode
@@ -48,7 +55,7 @@ class FixedDrafter:
 
 
 def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=99, **draft):
-    """Total variation between the output law of tree speculation and the target's law."""
+    """Total variation between tree speculation's output and the target's distribution."""
     model, length = ToyModel(5, vocab), length or len(branching) + 2
     draft_model = ToyDraft(ToyModel(draft_seed, vocab, **draft))
     deterministic = accept is not multi_round
@@ -57,8 +64,8 @@ def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=
         drafter = TreeDrafter(draft_model, branching, sampler, None if deterministic else dice)
         return speculate(ToyTarget(model), drafter, PROMPT, sampler, dice, accept)
 
-    law = loop_law(start, model, sampler, PROMPT, rounds, length)
-    return total_variation(law, target_law(model, sampler, PROMPT, length))
+    emitted = loop_distribution(start, model, sampler, PROMPT, rounds, length)
+    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
 
 
 @pytest.mark.parametrize("accept", [walk, walk_by_coins, multi_round])
@@ -90,12 +97,12 @@ def test_wider_than_the_vocabulary_two_rounds_and_depth_three():
 def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
     model = ToyModel(7, 3)
     for sampler in SAMPLERS:
-        law = loop_law(
+        emitted = loop_distribution(
             lambda dice, s=sampler: speculate(
                 ToyTarget(model), FixedDrafter(tokens, parents), PROMPT, s, dice),
             model, sampler, PROMPT, 2, 4,
         )
-        assert total_variation(law, target_law(model, sampler, PROMPT, 4)) < 1e-12
+        assert total_variation(emitted, target_distribution(model, sampler, PROMPT, 4)) < 1e-12
 
 
 @pytest.mark.parametrize("draft_seed", [1, 99])
@@ -111,8 +118,8 @@ def test_the_articles_rule_is_biased_even_if_the_drafter_is_the_target():
 
 
 def test_each_break_of_the_rule_shows_alone_and_the_repairs_have_none():
-    (law,), *breaks, (first, second) = [mean_bias(*case, pairs=10) for case in BREAKS.values()]
-    assert law < 1e-12  # one drawn child: the rule of chapter 01
+    (right,), *breaks, (first, second) = [mean_bias(*case, pairs=10) for case in BREAKS.values()]
+    assert right < 1e-12  # one drawn child: the rule of chapter 01
     assert min(breaks)[0] > 0.1
     assert first < 1e-12 and second > 0.05  # only its second token is wrong
     table = bias_table((2, 1), vocab=3)

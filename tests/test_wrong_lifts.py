@@ -11,9 +11,9 @@ from exact import (
     ToyTarget,
     all_trees,
     bias_and_length,
-    loop_law,
+    loop_distribution,
     tables,
-    target_law,
+    target_distribution,
     total_variation,
 )
 from iid_trees import SHAPES, SampledTreeDrafter, complete, multi_chain, shape_parents
@@ -200,9 +200,10 @@ def test_gbv_keeps_its_digits_for_a_rare_prefix():
     # Two equal chains: token 0 has by far the best ratio, so below = 1 - rare, joint = rare.
     draft, target = (np.concatenate([p, p[:, 1:]], axis=1) for p in (draft, target))
     chains, tokens = np.array([[0, 1, 2], [0, 3, 4]]), np.array([[0, 0, 1, 0, 1]])
-    _, law = GreedyBlockVerification.best(chains, tokens, draft, target)
+    _, emitted = GreedyBlockVerification.best(chains, tokens, draft, target)
     # Below the rare prefix the maximum of two is, to 1e-12, a single draw.
-    assert law[0, 1] == pytest.approx(draft[0, 1], abs=2e-12) and law.shape == (1, 3, V) and K == 2
+    assert emitted[0, 1] == pytest.approx(draft[0, 1], abs=2e-12)
+    assert emitted.shape == (1, 3, V) and K == 2
 
 
 class ForgetfulTraversal(TraversalVerification):
@@ -243,26 +244,26 @@ def test_a_draft_law_other_than_the_one_drawn_from_is_caught():
     for make, wrong in ((SampledTreeDrafter, False), (Wrong, True)):
         # one that walks, one that judges the whole tree, one that judges it from its leaves up
         for rule in (TokenVerification(RRS), LayerVerification(KSEQ), TraversalVerification()):
-            law = loop_law(
+            emitted = loop_distribution(
                 lambda dice, make=make, rule=rule: speculate(
                     ToyTarget(model), make(drafter, complete, 2, 1, Sampler(1, top_k=2), dice),
                     [0], Sampler(1), dice, rule),
                 model, Sampler(1), [0], 1, 2)
-            bias = total_variation(law, target_law(model, Sampler(1), [0], 2))
+            bias = total_variation(emitted, target_distribution(model, Sampler(1), [0], 2))
             assert bias > 1e-3 if wrong else bias < 1e-12
 
 
 def test_deterministic_children_are_no_samples():
-    """The top-W tree of chapter 02, with the drafter's law attached: no ratio test is valid."""
+    """The top-W tree of chapter 02, with the drafter's q attached: no ratio test is valid."""
     model, draft_model = ToyModel(5, 4), ToyModel(99, 4)
 
-    def law_of(accept):
+    def distribution_of(accept):
         def start(dice):
             drafter = TreeDrafter(ToyDraft(draft_model), (2,))
             return speculate(ToyTarget(model), drafter, [0], Sampler(1), dice, accept)
-        return loop_law(start, model, Sampler(1), [0], 1, 2)
+        return loop_distribution(start, model, Sampler(1), [0], 1, 2)
 
-    target = target_law(model, Sampler(1), [0], 2)
-    assert total_variation(law_of(walk), target) < 1e-12
+    target = target_distribution(model, Sampler(1), [0], 2)
+    assert total_variation(distribution_of(walk), target) < 1e-12
     for rule in (TokenVerification(RRS), LayerVerification(KSEQ), TraversalVerification()):
-        assert total_variation(law_of(rule), target) > 0.05
+        assert total_variation(distribution_of(rule), target) > 0.05

@@ -5,7 +5,7 @@ of them can have an effect. `bias_table` compares all rules on one tree.
 """
 
 from cautionary_rule import independent_coins
-from nanogpt.exact.enumeration import output_law, target_law, total_variation
+from nanogpt.exact.enumeration import output_distribution, target_distribution, total_variation
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.pictures import plots
 from nanogpt.printing import print_table
@@ -40,7 +40,7 @@ def round_distribution(accept, model, draft_model, branching, drawn, length, sam
         path, token = accept(tree, target_probs, dice)
         return [*tree.tokens[path[1:]].tolist(), token]
 
-    return output_law(model, sampler, PROMPT, length, emit)
+    return output_distribution(model, sampler, PROMPT, length, emit)
 
 
 def first_tokens(distribution, n):
@@ -63,7 +63,8 @@ def mean_bias(accept, branching, drawn, length, vocab=4, pairs=30, drafter_is_ta
         draft_model = model if drafter_is_target else ToyModel(100 + seed, vocab)
         emitted = round_distribution(accept, model, draft_model, branching, drawn, length)
         biases.append([
-            total_variation(first_tokens(emitted, n), target_law(model, SAMPLER, PROMPT, n))
+            total_variation(first_tokens(emitted, n),
+                            target_distribution(model, SAMPLER, PROMPT, n))
             for n in range(1, length + 1)
         ])
     return [sum(column) / pairs for column in zip(*biases, strict=True)]

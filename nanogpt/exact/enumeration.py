@@ -8,8 +8,8 @@ be compared number by number.
     outcomes(lambda dice: dice.flip(0.25) + dice.flip(0.5))
     -> (0, .375), (1, .375), (1, .125), (2, .125), one for each sequence of flips
 
-Two scales: `outcomes` on one function, `loop_law` on a whole decoding loop with a ToyTarget and
-a ToyDraft in place of the networks. A "law" in a function's name is a distribution over texts:
+Two scales: `outcomes` on one function, `loop_distribution` on a whole decoding loop with a
+ToyTarget and a ToyDraft in place of the networks. A distribution here is one over texts, a dict
 {tuple of tokens: probability}.
 """
 
@@ -55,45 +55,45 @@ def outcomes(run):
                 break
 
 
-def target_law(model, sampler, prefix, length):
+def target_distribution(model, sampler, prefix, length):
     """Plain decoding's distribution of `length` tokens after `prefix`: {tokens: probability}."""
-    law = {(): 1.0}  # the empty text is certain
+    distribution = {(): 1.0}  # the empty text is certain
     for _ in range(length):
         longer = {}
-        for tokens, mass in law.items():
+        for tokens, mass in distribution.items():
             probs = sampler(model.logits(tuple(prefix) + tokens))
             for token, p in enumerate(probs.tolist()):
                 if p > 0:
                     longer[tokens + (token,)] = mass * p  # the chain rule, one token on
-        law = longer
-    return law
+        distribution = longer
+    return distribution
 
 
-def output_law(model, sampler, prefix, length, emit):
+def output_distribution(model, sampler, prefix, length, emit):
     """The distribution of the first `length` tokens when `emit(dice) -> emitted tokens` goes first.
 
     The rest is plain decoding. -> {tokens: probability}
     """
-    law = {}
+    distribution = {}
     for emitted, probability in outcomes(emit):
         head = tuple(int(t) for t in emitted)[:length]  # what a round emits beyond is cut
         # Rounds emit more or fewer tokens; completed by the target, all have one length.
-        tails = target_law(model, sampler, tuple(prefix) + head, length - len(head))
+        tails = target_distribution(model, sampler, tuple(prefix) + head, length - len(head))
         for tail, mass in tails.items():
             # Many sequences of draws end in one text: their probabilities add up.
-            law[head + tail] = law.get(head + tail, 0.0) + probability * mass
-    return law
+            distribution[head + tail] = distribution.get(head + tail, 0.0) + probability * mass
+    return distribution
 
 
-def total_variation(law, other):
+def total_variation(distribution, other):
     """0.5 * sum |difference|: 0 for equal distributions, 1 for those that never agree."""
     return 0.5 * sum(
-        abs(law.get(key, 0.0) - other.get(key, 0.0))
-        for key in set(law) | set(other)  # a text that one of them never writes has 0 there
+        abs(distribution.get(key, 0.0) - other.get(key, 0.0))
+        for key in set(distribution) | set(other)  # a text that one never writes has 0
     )
 
 
-def loop_law(make_steps, model, sampler, prompt, rounds, length):
+def loop_distribution(make_steps, model, sampler, prompt, rounds, length):
     """The distribution of the first `length` tokens when a decoding loop runs its prefill and
     `rounds` rounds, and plain decoding does the rest. make_steps(dice) -> a generator of Steps."""
 
@@ -104,4 +104,4 @@ def loop_law(make_steps, model, sampler, prompt, rounds, length):
             emitted += next(steps).tokens
         return emitted
 
-    return output_law(model, sampler, prompt, length, emit)
+    return output_distribution(model, sampler, prompt, length, emit)

@@ -2,8 +2,7 @@
 
 The generic enumerator (enumeration.py) replays one Python run per outcome. Here all trees of
 a shape are judged as one batch, and the two draws that a rule makes are replaced by their
-distributions. That reaches trees of 15 nodes, and tells losslessness to 1e-12. (A `law`, in names
-here and there, is a distribution.)
+distributions. That reaches trees of 15 nodes, and tells losslessness to 1e-12.
 """
 
 import itertools
@@ -31,7 +30,7 @@ def softmax(logits):
     return e / e.sum(-1, keepdims=True)
 
 
-def random_laws(rng, n, V, scale=1.5):
+def random_distributions(rng, n, V, scale=1.5):
     """n random distributions over V tokens (n, V)."""
     return softmax(scale * rng.normal(size=(n, V)))
 
@@ -44,21 +43,21 @@ def related(rng, n, V):
 
 def equal(rng, n, V):
     """Draft and target (n, V), the same."""
-    laws = random_laws(rng, n, V)
-    return laws, laws.copy()
+    distributions = random_distributions(rng, n, V)
+    return distributions, distributions.copy()
 
 
-def only(laws, tokens):
-    """laws (n, V), cut to these tokens and normalised again."""
-    kept = np.zeros_like(laws)
-    kept[:, tokens] = laws[:, tokens]
+def only(distributions, tokens):
+    """distributions (n, V), cut to these tokens and normalised again."""
+    kept = np.zeros_like(distributions)
+    kept[:, tokens] = distributions[:, tokens]
     return kept / kept.sum(-1, keepdims=True)
 
 
 def disjoint(rng, n, V):
     """The draft lives on the first half, the target on the rest."""
-    return (only(random_laws(rng, n, V), slice(0, V // 2)),
-            only(random_laws(rng, n, V), slice(V // 2, V)))
+    return (only(random_distributions(rng, n, V), slice(0, V // 2)),
+            only(random_distributions(rng, n, V), slice(V // 2, V)))
 
 
 def truncated(rng, n, V):
@@ -67,7 +66,7 @@ def truncated(rng, n, V):
     # Each lacks tokens of the other: top-k on the draft, top-p on the target.
     draft = np.where(draft >= np.sort(draft, -1)[:, -2:-1], draft, 0)
     target = np.where(target > target.min(-1, keepdims=True), target, 0)
-    return tuple(laws / laws.sum(-1, keepdims=True) for laws in (draft, target))
+    return tuple(probs / probs.sum(-1, keepdims=True) for probs in (draft, target))
 
 
 def greedy(rng, n, V):
@@ -77,7 +76,7 @@ def greedy(rng, n, V):
 
 
 KINDS = {
-    "random": lambda rng, n, V: (random_laws(rng, n, V), random_laws(rng, n, V)),
+    "random": lambda rng, n, V: (random_distributions(rng, n, V), random_distributions(rng, n, V)),
     "related": related,
     "equal": equal,
     "disjoint": disjoint,
@@ -100,10 +99,10 @@ def all_trees(shape, models, most=1_000_000):
     probability = np.ones(1)
     for v in range(1, len(parents)):
         parent = parents[v]
-        law = models.draft[shape.depths[parent]][prefixes[:, parent]]  # (B, V)
-        tree, token = np.nonzero(law)  # which tree goes on with which token
+        probs = models.draft[shape.depths[parent]][prefixes[:, parent]]  # (B, V)
+        tree, token = np.nonzero(probs)  # which tree goes on with which token
         tokens, prefixes = tokens[tree], prefixes[tree]
-        probability = probability[tree] * law[tree, token]
+        probability = probability[tree] * probs[tree, token]
         tokens[:, v], prefixes[:, v] = token, prefixes[:, parent] * V + token
     depths = shape.depths
     draft, target = (
@@ -113,7 +112,7 @@ def all_trees(shape, models, most=1_000_000):
     return shape, (tokens, draft, target), prefixes, probability
 
 
-def law_of(ends, residual, trees, models):
+def distribution_of(ends, residual, trees, models):
     """ends (B, N), residual (B, N, V), what all_trees gave -> the distribution of H + 1 tokens
     (V^(H+1),)."""
     shape, (_, _, target), prefixes, probability = trees
@@ -122,23 +121,23 @@ def law_of(ends, residual, trees, models):
     # A residual without mass stands where no path ends; any distribution will do.
     next_token = np.where(mass > 0, residual / np.where(mass > 0, mass, 1), target)
     weight = probability[:, None, None] * ends[:, :, None] * next_token  # (B, N, V)
-    law = np.zeros(1)
+    probs = np.zeros(1)
     for t in range(H + 1):
         # What was emitted before is continued by the target; what ends here adds its own token.
-        law = (law[:, None] * models.target[t]).ravel() if t else np.zeros(V)
+        probs = (probs[:, None] * models.target[t]).ravel() if t else np.zeros(V)
         rows = np.flatnonzero(shape.depths == t)
         # Paths that end at depth t and add a token, booked under the prefix that they spell.
         code = prefixes[:, rows, None] * V + np.arange(V)  # (B, rows, V)
-        law += np.bincount(code.ravel(), weight[:, rows].ravel(), minlength=V ** (t + 1))
-    return law
+        probs += np.bincount(code.ravel(), weight[:, rows].ravel(), minlength=V ** (t + 1))
+    return probs
 
 
-def target_law_of(models, H):
+def target_distribution_of(models, H):
     """The target's own distribution of H + 1 tokens (V^(H+1),)."""
-    law = models.target[0].ravel()
+    probs = models.target[0].ravel()
     for t in range(1, H + 1):
-        law = (law[:, None] * models.target[t]).ravel()
-    return law
+        probs = (probs[:, None] * models.target[t]).ravel()
+    return probs
 
 
 def bias_and_length(rule, shape, models):
@@ -151,7 +150,8 @@ def bias_and_length(rule, shape, models):
     ends, residual = rule.judge(shape, *arrays)
     # On each tree the path must end somewhere, whatever the mean over trees says.
     assert ends.min() >= 0 and np.allclose(ends.sum(-1), 1, atol=1e-12)
-    difference = law_of(ends, residual, trees, models) - target_law_of(models, shape.depths.max())
+    emitted = distribution_of(ends, residual, trees, models)
+    difference = emitted - target_distribution_of(models, shape.depths.max())
     return 0.5 * np.abs(difference).sum(), float(probability @ (ends @ shape.depths))
 
 

@@ -27,10 +27,10 @@ from nanogpt.data import held_out_prompts, load_dataset
 from nanogpt.decoding import collect, plain_decode, tokens_on
 from nanogpt.device import device_name, pick_device, synchronize
 from nanogpt.exact.enumeration import (
-    loop_law,
+    loop_distribution,
     outcomes,
-    output_law,
-    target_law,
+    output_distribution,
+    target_distribution,
     total_variation,
 )
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
@@ -43,10 +43,11 @@ from nanogpt.train import get_gpt
 __all__ = [
     "HTML", "ROOT", "Dice", "Image", "Markdown", "Sampler", "ToyDraft", "ToyModel", "ToyTarget",
     "collect", "compare", "cost_curve", "device_name", "display", "for_decoding", "get_gpt",
-    "grade", "held_out_prompts", "interpolate", "load_dataset", "load_gpt", "loop_law", "median_ms",
-    "outcomes", "output_law", "pick_device", "plain_decode", "plots", "plt", "precision_of",
-    "print_results", "print_table", "replaced", "setting", "show", "speedup", "summarize",
-    "synchronize", "target_law", "tokens_on", "torch", "total_variation", "why_not_faster",
+    "grade", "held_out_prompts", "interpolate", "load_dataset", "load_gpt", "loop_distribution",
+    "median_ms", "outcomes", "output_distribution", "pick_device", "plain_decode", "plots",
+    "plt", "precision_of", "print_results", "print_table", "replaced", "setting", "show",
+    "speedup", "summarize", "synchronize", "target_distribution", "tokens_on", "torch",
+    "total_variation", "why_not_faster",
 ]
 
 

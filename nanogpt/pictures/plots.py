@@ -386,7 +386,7 @@ def draw_bars(groups, ylabel, ax=None, digits=2, zero="0"):
     """Grouped bars with the value on top of each.
 
     groups: {group: {series: value}}; a group may lack a series. zero: what to write where a
-    value is below 1e-9, as those of an exact law are.
+    value is below 1e-9, as those of an exact distribution are.
     """
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     ax = ax or new_axes(2 + 0.55 * len(groups) * len(series), 3.4)
