@@ -181,7 +181,7 @@ class ChainRound:
 
 @torch.inference_mode()
 def speculate_chain(target, drafter, prompt, k, sampler, dice, sync=False):
-    """Speculative decoding with chains of k drafts. Yields a Step per target forward, for ever.
+    """Speculative decoding with chains of k drafts. Yields a Step per target forward, without end.
 
     The first step is the prefill. prompt: a list of token ids; sampler serves target and drafter.
     Raises ValueError if the prompt is empty or k < 1.

@@ -31,7 +31,7 @@ def read_flags(argv):
     cli.sampler_flags(p)
     p.add_argument("--draft", choices=DRAFTERS, default="gpt",
                    help="who drafts for --prompt; the table shows both")
-    p.add_argument("--k", type=int, default=4, help="drafted tokens a round for --prompt")
+    p.add_argument("--k", type=int, default=4, help="drafted tokens per round for --prompt")
     p.add_argument("--stop", help="end the text of --prompt after this string")
     args = p.parse_args(argv)
     if args.k < 1:

@@ -263,7 +263,7 @@ class TreeRound:
 
 @torch.inference_mode()
 def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
-    """Speculative decoding with trees. Yields a Step per target forward, for ever.
+    """Speculative decoding with trees. Yields a Step per target forward, without end.
 
     The first step is the prefill; a later step's detail is a TreeRound.
     drafter: anything with

@@ -64,7 +64,7 @@ class GrowingTree:
             self.parents += [node] * k
             self.scores += [self.scores[node] + log for log in logs[:k]]  # s_{h,i}, section 4
         # A node outside the best `budget` so far has no descendant inside the best `budget` of the
-        # whole tree. So at most `budget` nodes a level are read, instead of top_k ** depth.
+        # whole tree. So at most `budget` nodes per level are read, instead of top_k ** depth.
         self.depth -= 1
         kept = best_nodes(self.scores, self.budget) if self.depth > 0 else []
         self.level = [row for row in kept if row >= first]

@@ -188,7 +188,7 @@ class BlockDraft:
     def logits(self, root, room):
         """One drafter pass over the unread features and the block.
 
-        -> (L, V) on the CPU, one row a slot; fewer rows if room < L.
+        -> (L, V) on the CPU, one row per slot; fewer rows if room < L.
         """
         length = min(self.network.config.length, room)
         if length < 1:

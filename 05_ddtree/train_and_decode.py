@@ -33,7 +33,7 @@ BUDGET = 15  # B of the text that is streamed
 
 
 def read_flags(argv):
-    """-> args, and args.samplers, one a table. Raises ValueError for a bad value."""
+    """-> args, and args.samplers, one per table. Raises ValueError for a bad value."""
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     p.add_argument("--block-size", type=int, default=5, help="L, masked positions of a block")

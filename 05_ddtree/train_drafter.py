@@ -54,7 +54,7 @@ def greedy_continuations(target, prompts, length):
     for _ in range(length):
         logits, _ = target(tokens, cache=cache)
         cache.commit(list(range(tokens.shape[1])))
-        tokens = logits[:, -1:].argmax(-1)  # (B, 1): from here on, one row a forward
+        tokens = logits[:, -1:].argmax(-1)  # (B, 1): from here on, one row per forward
         pieces.append(tokens)
     return torch.cat(pieces, 1).cpu()
 

@@ -67,7 +67,7 @@ def main(argv=None):
     print_setting(args, target, f"; {args.shape} trees, b = {args.branching}, depth {args.depth}, "
                   f"{args.nodes} nodes, drafted by the small GPT (top 20); temperature "
                   f"{args.temperature:g}, top-p {args.top_p:g}")
-    print("rule: microseconds a step; in brackets standard errors\n")
+    print("rule: microseconds per step; in brackets standard errors\n")
     print_rules(results, prompts, target, args.sampler)
     print("\nWithout coins: what every rule expects\n")
     expected = print_same_trees(results)

@@ -1,6 +1,6 @@
 """The account of a contest: who is faster, whose texts agree, and what stands in the way.
 
-results, everywhere: {name: list of Generation}, one a prompt, from `contest.compare`.
+results, everywhere: {name: list of Generation}, one per prompt, from `contest.compare`.
 """
 
 from collections import defaultdict
@@ -91,7 +91,7 @@ def histogram(accepted, last=4):
 
 
 def print_results(results, baseline, greedy=True):
-    """Print one line a decoder: what it brings and what it costs.
+    """Print one line per decoder: what it brings and what it costs.
 
     results: {name: list of Generation}; baseline: the name that speed-ups refer to.
     greedy: add how many texts equal the baseline's (random texts need not).
@@ -133,7 +133,7 @@ def why_not_faster(name, results, baseline):
     tau, measured = line["tau"], speedup(results[name], results[baseline])
     parts = extra_ms(results[name], results[baseline])
     listed = ", ".join(f"{part} {round(ms, 2) + 0.0:.2f}" for part, ms in parts.items())
-    told = (f"{name}: {tau:.2f} tokens a forward, {measured:.2f}x. A round takes "
+    told = (f"{name}: {tau:.2f} tokens per forward, {measured:.2f}x. A round takes "
             f"{line['ms_per_step']:.2f} ms, a plain step {plain['ms_per_step']:.2f}; the "
             f"difference in ms: {listed}.")
     # Compared as printed: 2.001 ms beside 2.000 is no loss that anybody could see.

@@ -44,7 +44,7 @@ def parser(description):
     p.add_argument("--tokenizer", default="char", choices=TOKENIZERS, help="what a token is")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     p.add_argument("--seed", type=int, default=1,
-                   help="of all chance but the tables', whose texts are seeded by prompt")
+                   help="random seed (in tables, prompt i always uses seed i)")
     p.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
     p.add_argument("--retrain", action="store_true", help="train again, even if a checkpoint fits")
     return p
@@ -64,16 +64,17 @@ def setup(args):
 
 def target_flags(p, precision="auto"):
     """Add --size and --precision, of the target and all that decodes beside it."""
-    p.add_argument("--size", default="baby", choices=SIZES, help="of the target")
-    p.add_argument("--precision", default=precision, choices=PRECISIONS, help="of decoding")
+    p.add_argument("--size", default="baby", choices=SIZES, help="which target")
+    p.add_argument("--precision", default=precision, choices=PRECISIONS,
+                   help="of the weights while decoding")
 
 
 def decoding_flags(p, out):
     """Add the flags of every script that decodes. out: the default folder of the figures."""
     target_flags(p)
     p.add_argument("--prompt", default="ROMEO:\n", help="text to continue")
-    p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
-    p.add_argument("--prompts", type=int, default=6, help="held-out prompts behind the table")
+    p.add_argument("--max-new-tokens", type=int, default=128, help="how many tokens to write per prompt")
+    p.add_argument("--prompts", type=int, default=6, help="how many held-out prompts the table is measured on")
     p.add_argument("--out", type=Path, default=out, help="folder for the figures")
 
 
@@ -88,7 +89,7 @@ def sampler_flags(p, temperature=0.0):
 def temperatures_flag(p):
     """Add --temperatures, of the scripts that print a table for each."""
     p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0],
-                   help="a table each; 0 is greedy")
+                   help="one table for each; 0 is greedy")
 
 
 def make_sampler(args):

@@ -10,7 +10,7 @@ from nanogpt.decoding import collect, collecting
 def predicted_speedup(tau, curve, rows, draft_ms):
     """tau * c(1) / (c(rows) + draft): the speed-up if only drafting and the forward took time.
 
-    curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting a round.
+    curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting per round.
     Example: tau 3, c(1) = 2 ms, c(4) = 3 ms, drafting 1 ms: 3 * 2 / (3 + 1) = 1.5.
     """
     # tau plain steps, c(1) each, against one round that brings the same tokens.
@@ -40,7 +40,7 @@ def compare(decoders, prompts, max_new_tokens, turn=None):
 
     decoders: {name: start}, start(prompt, seed) -> a generator of Steps.
     turn: tokens until the next decoder's turn (see take_turns); default the whole text.
-    -> {name: list of Generation, one a prompt}.
+    -> {name: list of Generation, one per prompt}.
     """
     names = list(decoders)
     for name in names:  # warm up: the first calls pay for memory and kernels
@@ -60,7 +60,7 @@ def compare(decoders, prompts, max_new_tokens, turn=None):
 def summarize(generations):
     """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms, accepted.
 
-    drafted: tokens a step; verb_ms: {verb: milliseconds a step}, draft, verify, accept, commit;
+    drafted: tokens per step; verb_ms: {verb: milliseconds per step}, draft, verify, accept, commit;
     accepted: a list, the drafts accepted in each step.
     """
     tokens = sum(len(g.tokens) - 1 for g in generations)  # the prefill's token is not counted

@@ -111,7 +111,7 @@ def tokens_on(model, tokens):
 
 @torch.inference_mode()
 def plain_decode(target, prompt, sampler, dice, sync=False):
-    """Plain decoding: one forward, one token, for ever. Yields a Step per forward.
+    """Plain decoding: one forward, one token, without end. Yields a Step per forward.
 
     The first step is the prefill. A step is a round of speculation without drafts.
     """

@@ -26,7 +26,7 @@ WIDE = 192  # a narrower model loses more by packing than it wins, for 1 to 32 r
 class PackedLinear(nn.Module):
     """A bias-free linear layer for the CPU, its weights packed in bfloat16 or float32.
 
-    The weights stay as they are for ever, so copies of a packed model share them.
+    The weights never change, so copies of a packed model share them.
     """
 
     def __init__(self, linear, dtype, out_dtype=torch.float32):

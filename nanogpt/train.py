@@ -179,7 +179,7 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
 
 @torch.inference_mode()
 def validation_loss(model, split, batch_size=16):
-    """Mean cross-entropy in nats a token, over the whole split in windows of block_size."""
+    """Mean cross-entropy in nats per token, over the whole split in windows of block_size."""
     size = model.block_size
     n = (len(split) - 1) // size  # whole windows; the last tokens may be left out
     x = split[:n * size].view(n, size)
@@ -269,7 +269,7 @@ def main(argv=None):
     if not dist.is_initialized() or dist.get_rank() == 0:
         loss = validation_loss(model, dataset.val)
         print(f"{args.size}: {sum(p.numel() for p in model.parameters()):,} parameters, "
-              f"validation loss {loss:.3f} nats a token")
+              f"validation loss {loss:.3f} nats per token")
     if dist.is_initialized():
         dist.destroy_process_group()
 

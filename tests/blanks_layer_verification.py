@@ -231,7 +231,7 @@ BLANKS = [
         "at every node, on its draft_probs against A times its target_probs, and multiply all "
         "that it says by the node's share of the layer, lambda_v = a_v / A. Return the children's "
         "scores (B, n, k) and the flow (B, n, V). local = rule(draft, mass, k) solves many nodes "
-        "in one call: draft and mass are (rows, V), one row a node; local.accept(drawn), with "
+        "in one call: draft and mass are (rows, V), one row per node; local.accept(drawn), with "
         "drawn (rows, k), gives P[child is accepted] (rows, k), and local.out (rows, V) is the "
         "flow. x.reshape(B * n, -1) turns (B, n, V) into rows, and A[:, None, None] has shape (B, "
         "1, 1). A can be 0: divide by np.maximum(A, TINY).",

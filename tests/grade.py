@@ -84,7 +84,7 @@ def grade(number, only=None):
 
 
 def print_progress(numbers):
-    """A line a chapter, the sum, and what to do next."""
+    """A line per chapter, the sum, and what to do next."""
     done = total = 0
     following = None
     for number in numbers:
@@ -109,7 +109,7 @@ def print_progress(numbers):
 
 
 def print_class(folder, numbers):
-    """A row a learner: blanks done in each chapter; '-' no file, 'broken' it does not run.
+    """A row per learner: blanks done in each chapter; '-' no file, 'broken' it does not run.
 
     folder/NAME/01_chain_specdec/exercise.py is NAME's chapter 01. Runs everybody's code.
     Raises ValueError if there is nobody.

@@ -52,7 +52,7 @@ def test_the_largest_part_of_a_round_is_the_bottleneck(draft, verify, accept, lo
     sentence, step = why_not_faster("x", results, "plain"), draft + verify + accept + loop
     assert sentence.endswith(
         f"That is why the speed-up is not 3.00x. The largest part is {worst}.")
-    assert f"3.00 tokens a forward, {6 / step:.2f}x" in sentence
+    assert f"3.00 tokens per forward, {6 / step:.2f}x" in sentence
     assert f"A round takes {step:.2f} ms, a plain step 2.00" in sentence
     assert (f"drafting {draft:.2f}, verifying more than one row {verify - 1.5:.2f}, accepting and "
             f"committing {accept - 0.5:.2f}, the loop {loop:.2f}.") in sentence
@@ -89,7 +89,7 @@ def test_the_parts_add_up_to_the_whole_difference():
 
 
 @pytest.mark.parametrize("rounds, verdict", [
-    # 1.9 ms a round, 2.0 a plain step: more than tau
+    # 1.9 ms per round, 2.0 a plain step: more than tau
     ([generation(3, 2, verify=1.9)], "A round costs no more than a plain step, so nothing of tau"),
     ([generation(3, 2, verify=2.0)], "A round costs no more than a plain step, so nothing of tau"),
     ([generation(3, 2, verify=2.001)], "A round costs no more than a plain step, so nothing of"),

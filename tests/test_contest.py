@@ -10,7 +10,7 @@ from nanogpt.decoding import Generation, Step, collect, collecting
 
 
 def decoder(name, per_step, log):
-    """A prefill of one token, then `per_step` tokens a step; each step is noted: log(name)."""
+    """A prefill of one token, then `per_step` tokens per step; each step is noted: log(name)."""
     def start(prompt, seed):
         yield Step([0])
         count = 1

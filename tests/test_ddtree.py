@@ -178,7 +178,7 @@ def test_greedy_text_equals_plain_decoding(seed):
 
 
 class Network:
-    """A real network, asked as a ToyModel is: one plain forward a text."""
+    """A real network, asked as a ToyModel is: one plain forward per text."""
 
     def __init__(self, target):
         self.target, self.known = target, {}

@@ -46,7 +46,7 @@ def agreement(tree, future):
 def first_level_mass(tree, scores):
     """Another statistic: the sum of c at depth 1, the chance that at least one draft stays.
 
-    scores: one a row, as for best_nodes.
+    scores: one per row, as for best_nodes.
     """
     below_root = zip(confidence(scores), tree.parents.tolist()[1:], strict=True)
     return sum(c for c, parent in below_root if parent == 0)
@@ -113,7 +113,7 @@ def routers(seed=0):
 
 @dataclass
 class Replayed:
-    """Every router on the same texts. runs: {name: list of lists of Proposal, one a text};
+    """Every router on the same texts. runs: {name: list of lists of Proposal, one per text};
     proposals: both heads' trees at every token of every text."""
 
     runs: dict
@@ -130,7 +130,7 @@ def replay_all(target, heads, texts, first, budget, seed):
 
 
 def tau(runs):
-    """Tokens a step, the bonus token included. runs: a list of lists of Proposal, one a text."""
+    """Tokens per step, the bonus token included. runs: lists of Proposal, one per text."""
     steps = [step for run in runs for step in run]
     return sum(1 + step.lengths[step.chosen] for step in steps) / len(steps)
 

@@ -102,7 +102,7 @@ def draw_shared(sides, trie, n_first, second):
 
 
 def draw_same_rounds(means):
-    """Accepted drafts a round, had head 1, head 2, the router or the union been verified there.
+    """Accepted drafts per round, had head 1, head 2, the router or the union been verified there.
 
     means: {name: mean number of accepted drafts}, in this order.
     """
@@ -114,7 +114,7 @@ def draw_same_rounds(means):
     ax.set_yticks(range(len(means)), list(means))
     ax.invert_yaxis()
     ax.margins(x=0.12)
-    plots.plain_frame(ax, "the same rounds, four ways to verify", "accepted drafts a round")
+    plots.plain_frame(ax, "the same rounds, four ways to verify", "accepted drafts per round")
     ax.grid(visible=False)
     return ax
 

@@ -149,7 +149,7 @@ def as_calls(generations):
 
 
 def print_comparison(results):
-    """results: {name: list of Call}, one a prompt. Speed-ups are medians over the prompts."""
+    """results: {name: list of Call}, one per prompt. Speed-ups are medians over the prompts."""
     rows = []
     for name, calls in results.items():
         tokens, forwards = sum(len(c.tokens) for c in calls), sum(c.forwards for c in calls)

@@ -185,7 +185,7 @@ def print_repetition(results):
 
 
 def tau_and_speedup(results, name):
-    """-> tokens a forward, times plain decoding's speed."""
+    """-> tokens per forward, times plain decoding's speed."""
     return summarize(results[name])["tau"], speedup(results[name], results[PLAIN])
 
 
@@ -206,7 +206,7 @@ def print_conclusions(tables):
             name = fastest(results, *([begins] if isinstance(begins, str) else begins))
             if name is not None:
                 tau, fast = tau_and_speedup(results, name)
-                print(f"  {what}: {name}, {tau:.2f} tokens a forward, {fast:.2f}x")
+                print(f"  {what}: {name}, {tau:.2f} tokens per forward, {fast:.2f}x")
 
 
 # ---------------------------------------------------------------- the figures

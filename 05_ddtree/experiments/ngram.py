@@ -1,9 +1,8 @@
 """An n-gram table: the cheap rival that every learned drafter has to beat.
 
 It counts which token followed each context of up to n - 1 tokens in the training text. The longest
-context that it has seen decides nearly alone; each step back to a shorter one, which is what
-speaks where a long one is new, weighs a fifth as much. No network, a few microseconds per token;
-on text that repeats itself it is hard to beat.
+known context has weight 1, each shorter one a fifth of the one before. There is no network, and a
+draft takes a few microseconds; on text that repeats itself it is hard to beat.
 """
 
 from collections import Counter, defaultdict

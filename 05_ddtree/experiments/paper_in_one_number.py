@@ -66,7 +66,7 @@ def by_model_and_method(rows):
 
 
 def print_prices(rows):
-    """One line a model and method: r, and how far its rows are from the line."""
+    """One line per model and method: r, and how far its rows are from the line."""
     lines = []
     for (model, method), group in by_model_and_method(rows).items():
         price = price_of_a_round(group)
@@ -85,7 +85,7 @@ def own_points(results, plain, names):
 
 
 def draw_paper(rows, ours=None, ax=None):
-    """Speed-up against tau: the paper's DDTree rows, a line a model, and our own points.
+    """Speed-up against tau: the paper's DDTree rows, a line per model, and our own points.
 
     ours: {name: (tau, speed-up)}, see own_points.
     """

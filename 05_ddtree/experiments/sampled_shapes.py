@@ -77,7 +77,7 @@ def print_sweep(found):
 
 
 def draw_temperatures(found, axes=None):
-    """tau and speed-up over the temperature, a line a method. found: see sweep."""
+    """tau and speed-up over the temperature, a line per method. found: see sweep."""
     names = list(next(iter(found.values())))
     curves = {name: (list(found), [row[name][0] for row in found.values()],
                      [row[name][1] for row in found.values()]) for name in names}

@@ -339,7 +339,7 @@ def draw_lines(curves, xlabel, ylabel, title=None, ax=None, log2=False):
 def draw_acceptance(lengths, ax=None):
     """Histogram of accepted draft tokens per step (the target's own token not counted).
 
-    lengths: {name: list of ints, one a step}.
+    lengths: {name: list of ints, one per step}.
     """
     ax = ax or new_axes(7, 3.4)
     longest = max((max(values) for values in lengths.values() if values), default=0)
@@ -367,7 +367,7 @@ def draw_positions(shares, ax=None):
 
 
 def draw_predicted(points, ax=None, what="speed-up"):
-    """Predicted against measured, one point a method; on the diagonal the prediction is right.
+    """Predicted against measured, one point per method; on the diagonal the prediction is right.
 
     points: {name: (predicted, measured)}.
     """
