@@ -73,8 +73,10 @@ def decoding_flags(p, out):
     """Add the flags of every script that decodes. out: the default folder of the figures."""
     target_flags(p)
     p.add_argument("--prompt", default="ROMEO:\n", help="text to continue")
-    p.add_argument("--max-new-tokens", type=int, default=128, help="how many tokens to write per prompt")
-    p.add_argument("--prompts", type=int, default=6, help="how many held-out prompts the table is measured on")
+    p.add_argument("--max-new-tokens", type=int, default=128,
+                   help="how many tokens to write per prompt")
+    p.add_argument("--prompts", type=int, default=6,
+                   help="how many held-out prompts the table is measured on")
     p.add_argument("--out", type=Path, default=out, help="folder for the figures")
 
 
