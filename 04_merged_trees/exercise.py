@@ -17,7 +17,7 @@ import torch
 
 
 def phi(row, n_first):
-    """The row in the union of a node that stands in row `row` of the second tree. Section 4.1.
+    """The row in the union of a node that stands in row `row` of the second tree.
 
     n_first: draft nodes of the first tree, the root not counted -> int
     Example with n_first = 3: row 1 -> 4.
@@ -32,11 +32,11 @@ def phi(row, n_first):
 # 1 for its children), len(tree) (the number of rows) and torch, for instance torch.full((2, 3),
 # -1).
 # About 7 lines, 10 minutes.
-# Example: parents (-1, 0, 1, 1, 0, 4, 0) -> [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]]
+# Example: parents (-1, 0, 0, 2, 2) -> [[0, 1, -1], [0, 2, 3], [0, 2, 4]]
 
 
 def path_matrix(tree):
-    """R_U of section 4.4: the paths from the root to the leaves, one in each row.
+    """The paths from the root to the leaves, one in each row (the article's matrix R_U).
 
     -> (leaves, 1 + greatest depth) long: row numbers of the tree, -1 behind the end of a path.
     Example: the chain 0 -> 1 -> 2 and the leaf 0 -> 3 give [[0, 1, 2], [0, 3, -1]].
@@ -58,7 +58,7 @@ def path_matrix(tree):
 
 
 def accept_paths(tree, target_probs, dice):
-    """Which drafts of a union stay, at any temperature (section 6).
+    """Which drafts of a union stay, at any temperature.
 
     tree: N nodes, in which siblings may carry the same token; target_probs (N, V): row i is the
     target's distribution of the token after node i -> path, a list of rows that starts with 0; the

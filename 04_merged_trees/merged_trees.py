@@ -23,7 +23,7 @@ from tree_attention import Tree  # chapter 02
 
 
 def phi(row, n_first):
-    """The row in the union of a node that stands in row `row` of the second tree. Section 4.1.
+    """The row in the union of a node that stands in row `row` of the second tree.
 
     n_first: draft nodes of the first tree, the root not counted -> int
     Example with n_first = 3: row 1 -> 4.
@@ -42,8 +42,8 @@ def merge(first, second):
         raise ValueError(f"the roots are {int(first.tokens[0])} and {int(second.tokens[0])}; "
                          "two trees merge only below the same root")
     n_first = len(first) - 1
-    # pi_U: rows of the first tree keep their parents; in the second tree the parents move as the
-    # rows do. [1:] drops the second root, which is the same token as the first.
+    # The union's parents: rows of the first tree keep theirs; in the second tree the parents move
+    # as the rows do. [1:] drops the second root, which is the same token as the first.
     moved = [phi(parent, n_first) for parent in second.parents.tolist()[1:]]
     # Mask, depths and positions follow from the parents, as for any tree. The mask gets a block for
     # each tree on the diagonal, the root's column before them, and nothing between them.
@@ -51,7 +51,7 @@ def merge(first, second):
 
 
 def block_mask(first, second):
-    """M_U of section 4.2, written as the blocks of the paper, (N, N) bool.
+    """The article's mask M_U, written as blocks, (N, N) bool.
 
     `merge(first, second).mask` must equal it.
     """
@@ -61,7 +61,7 @@ def block_mask(first, second):
 
 
 def path_matrix(tree):
-    """R_U of section 4.4: the paths from the root to the leaves, one in each row.
+    """The paths from the root to the leaves, one in each row (the article's matrix R_U).
 
     -> (leaves, 1 + greatest depth) long: row numbers of the tree, -1 behind the end of a path.
     Example: the chain 0 -> 1 -> 2 and the leaf 0 -> 3 give [[0, 1, 2], [0, 3, -1]].
@@ -80,7 +80,7 @@ def path_matrix(tree):
 
 
 def accept_paths(tree, target_probs, dice):
-    """Which drafts of a union stay, at any temperature (section 6).
+    """Which drafts of a union stay, at any temperature.
 
     tree: N nodes, in which siblings may carry the same token; target_probs (N, V): row i is the
     target's distribution of the token after node i -> path, a list of rows that starts with 0; the

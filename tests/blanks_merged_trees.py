@@ -8,6 +8,7 @@ from tree_attention import Tree, walk
 
 FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
 SECOND = Tree([9, 1, 4, 5], [-1, 0, 1, 0])
+SMALL = Tree([9, 1, 2, 3, 4], [-1, 0, 0, 2, 2])
 UNION = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])
 
 
@@ -17,7 +18,8 @@ def observe_phi(f):
 
 def observe_paths(f):
     matrix = f(UNION)  # a tensor, an array or lists: what counts is what stands in it
-    return {"parents (-1, 0, 1, 1, 0, 4, 0)": matrix, "only a root": f(Tree([1], [-1])),
+    return {"parents (-1, 0, 0, 2, 2)": f(SMALL), "parents (-1, 0, 1, 1, 0, 4, 0)": matrix,
+            "only a root": f(Tree([1], [-1])),
             "the entries are whole numbers": not torch.as_tensor(matrix).is_floating_point()}
 
 
@@ -39,7 +41,7 @@ class RowDice:
         return int(probs.argmax())
 
 
-def merge_law():
+def merge_promise():
     """The union's mask is the paper's: a block for each tree, the root's column before them."""
     from test_merged_trees import random_tree
 
@@ -51,7 +53,7 @@ def merge_law():
             "is not a block for each tree below the root")
 
 
-def paths_law():
+def paths_promise():
     """Every leaf once, and along a row each node is the next one's parent."""
     import merged_trees
     from test_merged_trees import random_tree
@@ -67,7 +69,7 @@ def paths_law():
             f"on parents {tree.parents.tolist()} a row is not a path of parents and children")
 
 
-def accept_law():
+def accept_promise():
     """The whole loop, both subtrees full of equal prefixes, must have the target's distribution."""
     import merged_trees
     from nanogpt.sampling import Sampler
@@ -116,6 +118,19 @@ def without_root(tree, target_probs, dice):
     return path[1:], token
 
 
+def each_path_draws(tree, target_probs, dice):
+    """The trap of the chapter, path by path: the longest is kept."""
+    results = []
+    for path in path_matrix(tree).tolist():
+        kept, token = [0], dice.draw(target_probs[0])
+        for row in path[1:]:
+            if row < 0 or int(tree.tokens[row]) != token:
+                break
+            kept, token = [*kept, row], dice.draw(target_probs[row])
+        results.append((kept, token))
+    return max(results, key=lambda result: len(result[0]))
+
+
 def past_the_end(tree, target_probs, dice):
     paths, depth = path_matrix(tree), 0
     while True:
@@ -136,7 +151,7 @@ BLANKS = [
         "does row `row` of the second tree stand? You need Python alone. Return an int.",
         "The root is shared; n_first counts the first tree's draft nodes only.", 1, 3, observe_phi,
         {"row 1, n_first = 3": 4, "row 0, n_first = 3": 0, "row 2, n_first = 3": 5,
-         "row 3, n_first = 3": 6}, merge_law,
+         "row 3, n_first = 3": 6}, merge_promise,
         {"the root is shifted as well": lambda row, n: n + row,
          "the root is counted among the first tree's nodes":
             lambda row, n: 0 if row == 0 else n + 1 + row}),
@@ -150,8 +165,9 @@ BLANKS = [
         "torch.full((2, 3), -1).",
         "A leaf has no children; climb by the parents, and write each row at its depth.", 7, 10,
         observe_paths,
-        {"parents (-1, 0, 1, 1, 0, 4, 0)": [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]],
-         "only a root": [[0]], "the entries are whole numbers": True}, paths_law,
+        {"parents (-1, 0, 0, 2, 2)": [[0, 1, -1], [0, 2, 3], [0, 2, 4]],
+         "parents (-1, 0, 1, 1, 0, 4, 0)": [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]],
+         "only a root": [[0]], "the entries are whole numbers": True}, paths_promise,
         {"missing entries hold the root instead of -1": no_padding,
          "the paths run from the leaf to the root": from_the_leaf,
          "-1 stands in front of a shorter path instead of behind it": padded_in_front}),
@@ -171,9 +187,11 @@ BLANKS = [
         10, 15, observe_accept,
         {UNION_SAYS: ([0, 4, 5], 7, 3), "the target says 1, 2, 7": ([0, 1, 2], 7, 3),
          "the target says 8 at once": ([0], 8, 1), "the target says 5, 5": ([0, 6], 5, 2)},
-        accept_law,
+        accept_promise,
         {"only the first matching child is followed": walk,
          "each subtree draws for itself, and the longer path is kept": draw_in_both_keep_longer(3),
+         "each path draws for itself, and the longest is kept: a guess in both trees gets a second "
+         "chance (section 1 of the lesson)": each_path_draws,
          "-1 is taken for a row, so a path that has ended goes on in the last one": past_the_end,
          "the path does not start with the root": without_root}),
 ]

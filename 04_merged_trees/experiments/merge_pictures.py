@@ -13,7 +13,11 @@ from tree_attention import Tree, speculate  # chapter 02
 
 FIRST = Tree([0, 1, 2, 3], [-1, 0, 1, 1])  # the paper's figure, n_1 = 3
 SECOND = Tree([0, 1, 4, 5], [-1, 0, 1, 0])
-NAMES = ["s", "a", "b", "c", "d", "e"]
+# The same heads with one guess more each, and the score of every node: the sum of log q above it.
+FIRST_LONG = Tree([0, 1, 2, 3, 6], [-1, 0, 1, 1, 0])
+SECOND_LONG = Tree([0, 1, 4, 5, 7], [-1, 0, 1, 0, 1])
+SCORES = [0, -0.2, -1.0, -1.5, -2.2], [0, -0.3, -0.9, -1.2, -1.9]
+NAMES = ["s", "a", "b", "c", "d", "e", "f", "g"]
 LOOK = {"frameon": False, "fontsize": 9, "labelcolor": plots.INK}
 # What holds both heads' drafts is black; the router, which gives one of two trees away, is grey.
 STYLES = {"head 1": (plots.HEADS[0], "o", "--"), "routed": (plots.FAINT, "s", "--"),
@@ -86,7 +90,8 @@ def draw_merge_and_mask(union):
 def draw_shared(sides, trie, n_first, second):
     """The union side by side, and as a trie, in which a shared node is dark.
 
-    sides: n_first draft nodes of head 1, then head 2's; second: head 2's tree.
+    sides: n_first draft nodes of head 1, then head 2's; second: head 2's tree, with the guesses
+    that are new in the trie.
     """
     theirs = distinct_prefixes(second)
     ours = distinct_prefixes(Tree(sides.tokens[:n_first + 1], sides.parents[:n_first + 1]))
@@ -95,9 +100,11 @@ def draw_shared(sides, trie, n_first, second):
         paths.append(paths[parent] + (token,))
     shades = [plots.INK if path in ours and path in theirs or not path
               else plots.HEADS[path in theirs] for path in paths]
+    new = [NAMES[path[-1]] for path in paths[1:] if path not in distinct_prefixes(sides)]
     return draw_row_numbers(
         [sides, trie], [f"side by side: {len(sides) - 1} draft rows",
-                        f"as a trie: {len(trie) - 1} draft rows"],
+                        f"as a trie: {len(trie) - 1} draft rows"
+                        + f", new: {', '.join(new)}" * bool(new)],
         [head_colors(sides, n_first), shades])
 
 
