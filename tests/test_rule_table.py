@@ -117,7 +117,7 @@ def test_tau_on_the_same_trees_counts_the_accepted_and_the_next_token(results, c
 
 def test_the_script_prints_all_tables(monkeypatch, capsys, tmp_path):
     script = load_script("06")
-    models = {"draft": random_gpt(1, 65, 64), "baby": random_gpt(2, 65, 64)}
+    models = {"draft": random_gpt(1, 62, 64), "baby": random_gpt(2, 62, 64)}
     monkeypatch.setattr(script, "get_gpt", lambda size, *a: models[size].float())
     monkeypatch.setattr(script, "held_out_prompts", lambda *a: [[1, 2, 3]])
     script.main(["--shape", "complete", "--depth", "2", "--temperature", "0.6", "--top-p", "0.9",
