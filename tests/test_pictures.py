@@ -13,8 +13,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from PIL import Image
 
-from nanogpt.pictures import gif, step_page
+from nanogpt.pictures import gif, gif_tree, step_page
 from nanogpt.pictures.plots import BLUE, ORANGE
+from nanogpt.pictures.story import short
 from small_traces import CASES, CHAPTERS, all_traces, shipped, small_models
 
 # the small models' alphabet has a letter that no font has
@@ -165,10 +166,10 @@ def test_a_shot_shows_its_caption_and_the_nodes_so_far(traces, chapter, choose):
         assert blue == sorted(set(frame["accepted"]) & set(range(frame["shown"])))
         for node in trace["nodes"][1:frame["shown"]]:  # numbers at the edges, or below a chain
             if not frame["scores"] and not frame["gone"]:
-                assert gif.short(node["q"]) in [text.strip() for text in texts]
+                assert short(node["q"]) in [text.strip() for text in texts]
         if frame["verb"] in ("draft", "route"):  # the target has read nothing yet
             colors = {text.get_color() for axes in figure.axes for text in axes.texts}
-            assert gif.P_INK not in colors - {None} or gif.is_chain(trace)
+            assert gif_tree.P_INK not in colors - {None} or gif_tree.is_chain(trace)
 
 
 def test_a_score_stands_at_its_node(traces):
@@ -176,7 +177,7 @@ def test_a_score_stands_at_its_node(traces):
     shot = next(s for s in gif.pick_shots(trace) if s.frame["verb"] == "backward")
     notes = written(gif.draw_shot(trace, shot))
     scores = shot.frame["scores"]
-    assert sum(gif.short(score) in notes for score in scores[1:]) == len(scores) - 1
+    assert sum(short(score) in notes for score in scores[1:]) == len(scores) - 1
 
 
 def test_a_gif_shows_what_was_drawn(traces, tmp_path):

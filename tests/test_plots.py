@@ -117,13 +117,6 @@ def test_more_than_four_lines_are_split_into_two_rows():
     assert [len(ax.get_legend().get_texts()) for ax in axes[::2]] == [3, 3]
 
 
-def test_lines_in_one_panel():
-    ax = plots.draw_lines({"10.7M": ([1, 2], [1, 3]), "0.8M": ([1, 4], [1, 2])}, "B", "tau",
-                          log2=True)
-    assert [list(line.get_ydata()) for line in ax.lines] == [[1, 3], [1, 2]]
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "2", "4"]
-
-
 def test_shares_by_position():
     """Where nothing was tested there is no point."""
     ax = plots.draw_positions({"bigram": [0.5, 0.25, float("nan")], "small": [0.75, 0.5, 1.0]})

@@ -317,25 +317,6 @@ def draw_sweep(curves, xlabel, axes=None, log2=False):
     return axes
 
 
-def draw_lines(curves, xlabel, ylabel, title=None, ax=None, log2=False):
-    """One panel, a line a name, say the tau at which a budget breaks even. -> the Axes.
-
-    curves: {name: (xs, ys)}; log2: double x from tick to tick.
-    """
-    ax = ax or new_axes(7, 3.8)
-    for i, (name, (xs, ys)) in enumerate(curves.items()):
-        ax.plot(list(xs), list(ys), color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
-                linewidth=1.8, label=name)
-    ticks = sorted({x for xs, _ in curves.values() for x in xs})
-    if log2:
-        ax.set_xscale("log", base=2)
-    ax.set_xticks(ticks, [f"{x:g}" for x in ticks])
-    ax.minorticks_off()
-    if len(curves) > 1:
-        ax.legend(frameon=False, fontsize=9, labelcolor=INK)
-    return plain_frame(ax, title, xlabel, ylabel)
-
-
 def draw_acceptance(lengths, ax=None):
     """Histogram of accepted draft tokens per step (the target's own token not counted).
 
@@ -359,11 +340,14 @@ def draw_positions(shares, ax=None):
 
     shares: {name: list of K shares, nan where nothing was tested}.
     """
-    ax = draw_lines({name: (range(1, len(values) + 1), values)
-                     for name, values in shares.items()}, "position in the chain",
-                    "share kept of those tested", ax=ax or new_axes(6, 3.4))
+    ax = ax or new_axes(6, 3.4)
+    for i, (name, values) in enumerate(shares.items()):
+        ax.plot(range(1, len(values) + 1), values, color=SERIES[i % 8], marker=MARKERS[i % 8],
+                markersize=5.5, linewidth=1.8, label=name)
+    ax.set_xticks(range(1, max(map(len, shares.values())) + 1))
     ax.set_ylim(0, 1.03)
-    return ax
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    return plain_frame(ax, None, "position in the chain", "share kept of those tested")
 
 
 def draw_predicted(points, ax=None, what="speed-up"):

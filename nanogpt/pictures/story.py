@@ -206,8 +206,8 @@ class Story:
     def trace(self, chapter, title, subtitle, idea, scores=""):
         """-> the whole trace, a dictionary of lists, numbers and strings.
 
-        idea: the caption of the GIF's first picture, the chapter in a sentence; scores: what the
-        numbers at the nodes are, where frames have them.
+        idea: the caption of the GIF's first picture, the chapter in a sentence; scores: a
+        word for the numbers at the nodes, see the frames that have them.
         """
         step = self.step
         return {
