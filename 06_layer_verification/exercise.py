@@ -44,7 +44,7 @@ def rejection_rounds(draft_probs, target_mass, k):
 
 
 def still_owed(scores, target_probs, flow):
-    """The distribution of the next token at v (Equation 2), not normalised.
+    """The distribution of the next token at v, not normalised.
 
     scores (B, n), target_probs, flow (B, n, V) -> (B, n, V). Example: score .2, target (.9, .1),
     flow (.18, 0): (0, .02).
@@ -54,19 +54,20 @@ def still_owed(scores, target_probs, flow):
 
 # ** The forward stage on one layer of B trees: n nodes with k children each. Run the rule at
 # every node, on its draft_probs against A times its target_probs, and multiply all that it says
-# by the node's share of the layer, lambda_v = a_v / A. Return the children's scores (B, n, k)
-# and the flow (B, n, V). local = rule(draft, mass, k) solves many nodes in one call: draft and
-# mass are (rows, V), one row per node; local.accept(drawn), with drawn (rows, k), gives P[child
-# is accepted] (rows, k), and local.out (rows, V) is the flow. x.reshape(B * n, -1) turns (B, n,
-# V) into rows, and A[:, None, None] has shape (B, 1, 1). A can be 0: divide by np.maximum(A,
-# TINY).
+# by the node's share of the layer, lambda_v = a_v / A. A is given, for the layer may have more
+# nodes than these n: you are called once for all nodes with the same number of children. Return
+# the children's scores (B, n, k) and the flow (B, n, V). local = rule(draft, mass, k) solves
+# many nodes in one call: draft and mass are (rows, V), one row per node; local.accept(drawn),
+# with drawn (rows, k), gives P[child is accepted] (rows, k), and local.out (rows, V) is the
+# flow. x.reshape(B * n, -1) turns (B, n, V) into rows, and A[:, None, None] has shape (B, 1,
+# 1). A can be 0: divide by np.maximum(A, TINY).
 # About 6 lines, 15 minutes.
 # Example: RRS, A = .9, a = (.6 .3), children (0 2), (1 1), draft (.5 .3 .2), targets (.2 .3
 #   .5), (.6 .3 .1): scores of the children -> [[0.24, 0.426667], [0.3, 0]]
 
 
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
-    """Algorithm 1, lines 5 to 13, for n nodes of one layer with k children each, in B trees.
+    """The forward stage for n nodes of one layer with k children each, in B trees.
 
     rule: a single-step rule's class; A (B,): what the target is scaled by; scores (B, n): a_v of
     the nodes; tokens (B, n, k): their children; draft_probs, target_probs (B, n, V)
@@ -88,10 +89,10 @@ def score_children(rule, A, scores, tokens, draft_probs, target_probs):
 
 
 def stop_probabilities(scores, flow):
-    """h_v of one layer (Equation 1): P[the path ends at v | it ends in this layer or above].
+    """h_v of one layer: P[the path ends at v | it ends in this layer or above].
 
-    scores (B, n), flow (B, n, V) -> (B, n). Example: scores (.4, .4), of which .36 and .29 flow on
-    to the children: (.114, .314).
+    scores (B, n), flow (B, n, V) -> (B, n). Example: scores (.2, .6), of which .18 and .42 flow on
+    to the children: (.05, .45).
     """
     raise NotImplementedError("not yet: stop_probabilities")
 

@@ -78,13 +78,13 @@ class TreeRule:
 
 
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
-    """Algorithm 1, lines 5 to 13, for n nodes of one layer with k children each, in B trees.
+    """The forward stage for n nodes of one layer with k children each, in B trees.
 
     rule: a single-step rule's class; A (B,): what the target is scaled by; scores (B, n): a_v of
     the nodes; tokens (B, n, k): their children; draft_probs, target_probs (B, n, V)
     -> the children's scores (B, n, k), flow_v (B, n, V).
     """
-    B, n, k = tokens.shape
+    B, n, k = tokens.shape  # Algorithm 1, lines 5 to 13
     # Line 5. The shares of a layer add up to 1, so whatever is drawn, its scores add up to <= 1.
     share = (scores / np.maximum(A, TINY)[:, None])[:, :, None]  # lambda_v, (B, n, 1)
     # Lines 8 and 9: a_v / lambda_v is A. Not normalised: the missing 1 - A is the dummy token's.
@@ -120,13 +120,13 @@ def inclusion_scores(rule, capacity, shape, tokens, draft_probs, target_probs):
 
 
 def stop_probabilities(scores, flow):
-    """h_v of one layer (Equation 1): P[the path ends at v | it ends in this layer or above].
+    """h_v of one layer: P[the path ends at v | it ends in this layer or above].
 
-    scores (B, n), flow (B, n, V) -> (B, n). Example: scores (.4, .4), of which .36 and .29 flow on
-    to the children: (.114, .314).
+    scores (B, n), flow (B, n, V) -> (B, n). Example: scores (.2, .6), of which .18 and .42 flow on
+    to the children: (.05, .45).
     """
-    # What is left of v's score after all that v sends on, divided by P[the path does not go on
-    # below this layer].
+    # Equation 1. What is left of v's score after all that v sends on, divided by P[the path does
+    # not go on below this layer].
     sent = flow.sum(-1)  # (B, n): P[the path goes on below v | ..]
     # One denominator for the whole layer. Where it is 0, everything goes on, and so is the top.
     h = np.maximum(scores - sent, 0) / np.maximum(1 - sent.sum(-1, keepdims=True), TINY)
@@ -135,12 +135,13 @@ def stop_probabilities(scores, flow):
 
 
 def still_owed(scores, target_probs, flow):
-    """The distribution of the next token at v (Equation 2), not normalised.
+    """The distribution of the next token at v, not normalised.
 
     scores (B, n), target_probs, flow (B, n, V) -> (B, n, V). Example: score .2, target (.9, .1),
     flow (.18, 0): (0, .02).
     """
-    # The target wants a_v of its probability here; v's children receive flow_v on average.
+    # Equation 2. The target wants a_v of its probability here; v's children receive flow_v on
+    # average.
     return np.maximum(scores[:, :, None] * target_probs - flow, 0)
 
 

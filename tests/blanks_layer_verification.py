@@ -229,7 +229,9 @@ BLANKS = [
         "layer_verification:score_children",
         "** The forward stage on one layer of B trees: n nodes with k children each. Run the rule "
         "at every node, on its draft_probs against A times its target_probs, and multiply all "
-        "that it says by the node's share of the layer, lambda_v = a_v / A. Return the children's "
+        "that it says by the node's share of the layer, lambda_v = a_v / A. A is given, for the "
+        "layer may have more nodes than these n: you are called once for all nodes with the same "
+        "number of children. Return the children's "
         "scores (B, n, k) and the flow (B, n, V). local = rule(draft, mass, k) solves many nodes "
         "in one call: draft and mass are (rows, V), one row per node; local.accept(drawn), with "
         "drawn (rows, k), gives P[child is accepted] (rows, k), and local.out (rows, V) is the "

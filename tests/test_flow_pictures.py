@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.flow_pictures import (
+    SameCoin,
     draw_flow,
     draw_lengths,
     draw_numbers,
@@ -11,7 +12,7 @@ from experiments.flow_pictures import (
     tuple_flows,
 )
 from global_resolution import GR
-from nanogpt.pictures.plots import BLUE, FAINT, INK
+from nanogpt.pictures.plots import BLUE, FAINT, INK, RED, tint
 from single_step_rules import KSEQ, RRS
 
 DRAFT, TARGET = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
@@ -62,3 +63,12 @@ def test_lengths_have_a_dot_for_each_lift():
     assert axes[0].get_xlim() == axes[1].get_xlim()
     legend = axes[0].figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()] == ["TV", "LV", "no lift"]
+
+
+def test_a_pipe_that_overflows_is_red():
+    ax = draw_flow(SameCoin, DRAFT, TARGET, 2, "abc")
+    # One candidate passes with .7, so each token is asked for 1.3 times.
+    assert {"0.260 / 0.200", "0.390 / 0.300", "0.260 / 0.500"} <= set(texts(ax))
+    assert ax.get_title() == "SameCoin: overflows where it is red"
+    red = [line for line in ax.lines if line.get_color() == tint(RED, 0.6)]
+    assert len(red) == 2

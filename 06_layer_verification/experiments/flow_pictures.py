@@ -1,6 +1,7 @@
 """Pictures of this chapter: a node's flow network, a tree with its numbers, lengths of rules.
 
-Blue is what is accepted or flows, grey what could, black what both lifts have in common.
+Blue is what is accepted or flows, grey what could, red what overflows, black what both lifts have
+in common.
 """
 
 import itertools
@@ -13,12 +14,13 @@ from nanogpt.pictures.plots import (
     FAINT,
     GREY,
     INK,
+    RED,
     new_axes,
     plain_frame,
     tint,
     tree_rows,
 )
-from single_step_rules import SpS
+from single_step_rules import KSEQ, SpS, positions_asked
 
 WIDEST = 26  # points of line width for the flow 1
 
@@ -43,11 +45,24 @@ def tuple_flows(rule, draft_probs, target_mass, k):
     return flows
 
 
+class SameCoin(KSEQ):
+    """Chapter 01's coin for every candidate, which is K-SEQ with rho = 1: NOT lossless.
+
+    A rule like those of single_step_rules.py, for the picture of a token that overflows.
+    """
+
+    def __init__(self, draft_probs, target_mass, k):
+        share = np.minimum(draft_probs, target_mass)  # (n, V)
+        self.coin = share / draft_probs
+        self.out = share * positions_asked(share.sum(-1, keepdims=True), k)
+
+
 def draw_flow(rule, draft_probs, target_mass, k, names, ax=None):
     """One node's network: drafter, drawn tuples, tokens, kept; on each edge flow / capacity.
 
-    A blue line is as wide as the flow, the grey line under it as the capacity. rule: a single-step
-    rule's class; draft_probs (V,), target_mass (V,); names: V texts.
+    A blue line is as wide as the flow, the grey line under it as the capacity; red is a flow above
+    the capacity. rule: a single-step rule's class; draft_probs (V,), target_mass (V,); names: V
+    texts.
     """
     flows, V = tuple_flows(rule, draft_probs, target_mass, k), len(names)
     out = rule(draft_probs[None], target_mass[None], k).out[0]
@@ -66,8 +81,9 @@ def draw_flow(rule, draft_probs, target_mass, k, names, ax=None):
         draw_node(ax, 2.3, level[z], names[z])
     draw_node(ax, 0, middle, "drafter")
     draw_node(ax, 3.3, middle, "kept")
-    ax.set_title(f"{rule.__name__}: {out.sum():.3f} of {target_mass.sum():.2f} arrives",
-                 fontsize=11, color=INK)
+    overflows = (out > target_mass + 1e-9).any()
+    ax.set_title(f"{rule.__name__}: " + ("overflows where it is red" if overflows else
+                 f"{out.sum():.3f} of {target_mass.sum():.2f} arrives"), fontsize=11, color=INK)
     ax.set_xlim(-0.25, 3.5)
     ax.set_ylim(-len(flows) + 0.4, 0.6)
     ax.axis("off")
@@ -82,7 +98,9 @@ def draw_edge(ax, start, end, flow, capacity, place):
     xs, ys = zip(start, end, strict=True)
     width = 1 if capacity is None else WIDEST * capacity
     ax.plot(xs, ys, color=tint(GREY, 0.5), linewidth=width, solid_capstyle="butt", zorder=1)
-    ax.plot(xs, ys, color=tint(BLUE, 0.6), linewidth=WIDEST * flow, solid_capstyle="butt", zorder=2)
+    color = BLUE if capacity is None or flow <= capacity + 1e-9 else RED
+    ax.plot(xs, ys, color=tint(color, 0.6), linewidth=WIDEST * flow, solid_capstyle="butt",
+            zorder=2)
     if capacity is None and flow < 5e-4:
         return
     text = f"{flow:.3f}" + ("" if capacity is None else f" / {capacity:.3f}")
