@@ -150,7 +150,7 @@ TENSORS = re.compile(
     r"(x|logits|log_probs|hidden|mask|anchors|scores|flow|weight|target_mass|marginals|"
     r"(target_|draft_)?probs)$")
 # (N, V), (N - 1,), (..., C_in); or a list; or a docstring that sends the reader to another
-SHAPE = re.compile(r"\((\.\.\.|[A-Z0-9a-z_*+\- ]+),[^()]*\)|\b[Ss]ee |\bas (`|for )|a row\b")
+SHAPE = re.compile(r"\((\.\.\.|[A-Z0-9a-z_*+\- ]+),[^()]*\)|\b[Ss]ee |\bas (`|for )|(a|per) row\b")
 
 
 @pytest.mark.parametrize("path", TAUGHT, ids=place)
