@@ -1,7 +1,7 @@
 """Layer verification: accept along whole layers of the tree instead of token by token.
 
 A single-step rule says which of a node's k children to accept. To judge a whole tree it has to be
-lifted. The usual lift, token verification (TV), walks down from the root and stops at the first
+lifted. The usual lift, token verification (TV), goes down from the root and stops at the first
 node where no child is accepted; the rest of the tree is lost. Layer verification (LV) keeps every
 branch in play. It gives each node an inclusion score
 
@@ -206,14 +206,14 @@ class LayerVerification(LiftedRule):
 
 
 class TokenVerification(LiftedRule):
-    """TV of a single-step rule: the walk from the root that stops where no child is accepted."""
+    """TV of a single-step rule: down from the root, token by token; it stops where no child is accepted."""
 
     def capacity(self, scores):
         """(B, n) -> (B,): the whole target at every node, so that lambda_v = a_v."""
         return np.ones(len(scores))
 
     def ends(self, shape, scores, flow):
-        """(B, N), (B, N, V) -> (B, N): the walk comes to v, and accepts no child of v."""
+        """(B, N), (B, N, V) -> (B, N): the path comes to v, and accepts no child of v."""
         ends = scores.copy()
         for row, parent in enumerate(shape.parents[1:], start=1):
             ends[:, parent] -= scores[:, row]
