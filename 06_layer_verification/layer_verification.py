@@ -206,7 +206,7 @@ class LayerVerification(LiftedRule):
 
 
 class TokenVerification(LiftedRule):
-    """TV of a single-step rule: down from the root, token by token; it stops where no child is accepted."""
+    """TV of a single-step rule: down from the root; it stops where no child is accepted."""
 
     def capacity(self, scores):
         """(B, n) -> (B,): the whole target at every node, so that lambda_v = a_v."""
