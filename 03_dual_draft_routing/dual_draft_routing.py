@@ -24,7 +24,7 @@ from tree_attention import Tree  # chapter 02
 def best_nodes(scores, budget):
     """The rows of the root and of the `budget` best nodes, in rising order.
 
-    scores: one cumulative log-score a row, the root first; equal scores go to the earlier row.
+    scores: one cumulative log-score per row, the root first; equal scores go to the earlier row.
 
     Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
     """
@@ -38,7 +38,7 @@ def best_nodes(scores, budget):
 class GrowingTree:
     """A draft tree between two reads: what it wants read next, and how it takes what was read.
 
-    depth, top_k, budget: see grow_tree. The lists tokens, parents, scores have an entry a node.
+    depth, top_k, budget: see grow_tree. The lists tokens, parents, scores have an entry per node.
     """
 
     def __init__(self, root, depth, top_k, budget):
@@ -62,7 +62,7 @@ class GrowingTree:
         for node, logs, tokens in zip(self.level, values, ids, strict=False):
             self.tokens += tokens[:k]
             self.parents += [node] * k
-            self.scores += [self.scores[node] + log for log in logs[:k]]  # s_{h,i}, section 4
+            self.scores += [self.scores[node] + log for log in logs[:k]]  # the article's s_{h,i}
         # A node outside the best `budget` so far has no descendant inside the best `budget` of the
         # whole tree. So at most `budget` nodes per level are read, instead of top_k ** depth.
         self.depth -= 1
@@ -79,7 +79,7 @@ class GrowingTree:
 def keep_rows(tokens, parents, scores, rows):
     """The tree that these rows of a flat tree make; its parents are renumbered.
 
-    tokens, parents, scores: lists, an entry a row; rows: rising, the root first, closed under
+    tokens, parents, scores: lists, an entry per row; rows: rising, the root first, closed under
     taking parents -> Tree, scores.
     """
     place = {-1: -1} | {row: new for new, row in enumerate(rows)}  # -1, the root's parent, stays
@@ -94,12 +94,12 @@ def best_children(log_probs, top_k):
 
 
 def grow_tree(head, root, depth, top_k, budget):
-    """Top-k expansion to a depth limit, then the `budget` best nodes (section 3 of the paper).
+    """Top-k expansion to a depth limit, then the `budget` best nodes (the article's section 3).
 
     head.state: what the head remembers of the committed text, (1, ...);
     head.read(states, tokens) -> log-probabilities of the next token (n, V), new states (n, ...),
     for n nodes at once: states of their parents, and their own tokens.
-    -> Tree of at most budget + 1 nodes; scores, a list: s_{h,i} of every node, 0.0 for the root.
+    -> Tree of at most budget + 1 nodes; scores, a list: of every node, 0.0 for the root.
     """
     tree, states = GrowingTree(root, depth, top_k, budget), head.state
     while tree.level:
@@ -115,8 +115,8 @@ def grow_tree(head, root, depth, top_k, budget):
 def confidence(scores):
     """c = exp(s) of every node but the root, a list: back from log-scores to probabilities.
 
-    scores: as for best_nodes. Source: section 4. c of a node is the probability that its head
-    gives to the whole path down to it.
+    scores: as for best_nodes. c of a node is the probability that its head gives to the whole path
+    down to it. Source: the article's section 4.
     """
     return [math.exp(score) for score in scores[1:]]
 
@@ -124,11 +124,12 @@ def confidence(scores):
 def mean_confidence(scores):
     """One number for a head's tree, in [0, 1]; 0 for a tree that is only a root.
 
-    scores: one cumulative log-score a row, the root's 0.0 first. Source: section 5, mu_h.
+    scores: one cumulative log-score per row, the root's 0.0 first.
     Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
+    Source: mu_h in the article's section 5.
     """
     # mu_h, the mean of c over the drafted nodes. The root is certain for both heads, so it says
-    # nothing; where the window ends, it stands alone.
+    # nothing; where the context length ends, it stands alone.
     c = confidence(scores)
     return sum(c) / len(c) if c else 0.0
 
@@ -138,17 +139,18 @@ def expected_length(scores):
 
     It is the number of drafts that the head expects to be accepted.
     """
-    # c is the head's probability that a node is accepted, and an accepted path holds one node a
+    # c is the head's probability that a node is accepted, and an accepted path holds one node per
     # level. With equally many nodes in both trees the sum routes as the mean does.
     return sum(confidence(scores))
 
 
 def route(statistics):
-    """Which head's tree is verified: its index; the first head on a tie. Source: section 5.
+    """Which head's tree is verified: its index; the first head on a tie.
 
-    statistics: one number a head, two or more. Example: .5 and .4 choose head 0.
+    statistics: one number per head, two or more. Example: .5 and .4 choose head 0.
+    Source: the article's section 5.
     """
-    # h* = argmax over the heads of mu_h; -h: of equal numbers the first head's wins
+    # the article's h* = argmax over the heads of mu_h; -h: of equal numbers the first head's wins
     return max(range(len(statistics)), key=lambda h: (statistics[h], -h))
 
 
@@ -217,7 +219,7 @@ class HeadDrafter:
 
 class BothHeads:
     """What every use of two heads shares: they are read together, and both advance on the accepted
-    rows, no matter which head drafted them (the interchangeability lemma, section 7).
+    rows, no matter which head drafted them (the article's interchangeability lemma).
 
     drafters: two (or more) HeadDrafters, whose heads can be stacked; they keep their own states.
     """

@@ -9,10 +9,10 @@ and ask for a hint with `python tests/grade.py 03 --hint NAME`. Replace each
 import torch
 from dual_draft_routing import confidence
 
-# * A head has drafted a tree, which shall get one number: how confident is the head in the
-# drafted nodes, on average? scores is a list, one cumulative log-score a node, the root first.
-# You may call confidence(scores), which returns the list of c = exp(score) of all nodes but the
-# root: of the scores 0, log .8, log .6 it makes .8, .6. A tree that is only a root has the
+# * A head has drafted a tree, which needs one number: how confident is the head in the drafted
+# nodes, on average? scores is a list, one cumulative log-score per node, the root first. You
+# may call confidence(scores), which returns the list of c = exp(score) of all nodes but the
+# root: it turns the scores 0, log .8, log .6 into .8, .6. A tree that is only a root has the
 # number 0. Return a number.
 # About 2 lines, 4 minutes.
 # Example: path probabilities .8, .6, .1 -> 0.5
@@ -21,13 +21,14 @@ from dual_draft_routing import confidence
 def mean_confidence(scores):
     """One number for a head's tree, in [0, 1]; 0 for a tree that is only a root.
 
-    scores: one cumulative log-score a row, the root's 0.0 first. Source: section 5, mu_h.
+    scores: one cumulative log-score per row, the root's 0.0 first.
     Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
+    Source: mu_h in the article's section 5.
     """
     raise NotImplementedError("not yet: mean_confidence")
 
 
-# * Which head's tree is verified? statistics holds one number a head, two or more. Choose the
+# * Which head's tree is verified? statistics holds one number per head, two or more. Choose the
 # head with the largest one, and of equal ones the first. Python alone will do, for instance
 # max(numbers, key=...). Return the index of the head.
 # About 1 line, 3 minutes.
@@ -35,9 +36,10 @@ def mean_confidence(scores):
 
 
 def route(statistics):
-    """Which head's tree is verified: its index; the first head on a tie. Source: section 5.
+    """Which head's tree is verified: its index; the first head on a tie.
 
-    statistics: one number a head, two or more. Example: .5 and .4 choose head 0.
+    statistics: one number per head, two or more. Example: .5 and .4 choose head 0.
+    Source: the article's section 5.
     """
     raise NotImplementedError("not yet: route")
 
@@ -54,7 +56,7 @@ def route(statistics):
 def best_nodes(scores, budget):
     """The rows of the root and of the `budget` best nodes, in rising order.
 
-    scores: one cumulative log-score a row, the root first; equal scores go to the earlier row.
+    scores: one cumulative log-score per row, the root first; equal scores go to the earlier row.
 
     Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
     """
@@ -65,10 +67,10 @@ def best_nodes(scores, budget):
 # them. Who must hear of it? self.drafters is the list of the heads' drafters, each with
 # drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once and has
 # self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter that
-# was chosen in this round. Tell the right ones, each once, and return nothing.
+# was chosen in this round; when the prompt arrives it is still empty. Tell the right ones, each
+# once, and return nothing.
 # About 1 line, 4 minutes.
-# Example: head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told ->
-#   [[[[5, 2], [0, 3]]], [[[5, 2], [0, 3]]]]
+# Example: observe([5, 2], hidden, [0, 3]) is None -> True
 
 
 def observe(self, tokens, hidden, rows):

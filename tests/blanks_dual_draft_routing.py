@@ -7,6 +7,7 @@ import torch
 from dual_draft_routing import best_nodes
 from grading import Blank
 
+RETURNED = "observe([5, 2], hidden, [0, 3]) is None"
 LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 
 
@@ -55,8 +56,9 @@ def observe_observe(f):
         heads = Both(drafters)
 
     router = Router()
-    f(router, [5, 2], None, [0, 3])
-    return {"head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
+    result = f(router, [5, 2], None, [0, 3])
+    return {RETURNED: result is None,
+            "head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
             [drafter.told for drafter in router.drafters]}
 
 
@@ -97,11 +99,11 @@ def observe_route(f):
 BLANKS = [
     Blank(
         "dual_draft_routing:mean_confidence",
-        "* A head has drafted a tree, which shall get one number: how confident is the head in the "
-        "drafted nodes, on average? scores is a list, one cumulative log-score a node, the root "
+        "* A head has drafted a tree, which needs one number: how confident is the head in the "
+        "drafted nodes, on average? scores is a list, one cumulative log-score per node, the root "
         "first. You may call confidence(scores), which returns the list of c = exp(score) of all "
-        "nodes but the root: of the scores 0, log .8, log .6 it makes .8, .6. A tree that is only "
-        "a root has the number 0. Return a number.",
+        "nodes but the root: it turns the scores 0, log .8, log .6 into .8, .6. A tree that is "
+        "only a root has the number 0. Return a number.",
         "`confidence` has left the root out already: add up its list and divide by its length, "
         "unless it is empty.", 2, 4,
         observe_mean, {"path probabilities .8, .6, .1": 0.5, "a tree that is only a root": 0.0},
@@ -112,9 +114,9 @@ BLANKS = [
          "the sum is taken, not the mean": lambda s: float(torch.tensor(s[1:]).exp().sum())}),
     Blank(
         "dual_draft_routing:route",
-        "* Which head's tree is verified? statistics holds one number a head, two or more. Choose "
-        "the head with the largest one, and of equal ones the first. Python alone will do, for "
-        "instance max(numbers, key=...). Return the index of the head.",
+        "* Which head's tree is verified? statistics holds one number per head, two or more. "
+        "Choose the head with the largest one, and of equal ones the first. Python alone will do, "
+        "for instance max(numbers, key=...). Return the index of the head.",
         "max over range(len(statistics)), with a key; max keeps the first of equal ones.", 1, 3,
         observe_route,
         {"mu = [0.5, 0.4]": 0, "mu = [0.4, 0.5]": 1, "mu = [0.5, 0.5]": 0,
@@ -145,10 +147,12 @@ BLANKS = [
         "of them. Who must hear of it? self.drafters is the list of the heads' drafters, each with "
         "drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once and has "
         "self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter "
-        "that was chosen in this round. Tell the right ones, each once, and return nothing.",
+        "that was chosen in this round; when the prompt arrives it is still empty. Tell the right "
+        "ones, each once, and return nothing.",
         "Either head may be chosen next time, and must then have heard of the whole text.",
         1, 4, observe_observe,
-        {"head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
+        {RETURNED: True,
+         "head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
             [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]}, heads_law,
         {"only the chosen head hears of it":
             lambda self, *told: self.drafters[self.choices[-1]].observe(*told),

@@ -114,10 +114,12 @@ def routers(seed=0):
 @dataclass
 class Replayed:
     """Every router on the same texts. runs: {name: list of lists of Proposal, one per text};
-    proposals: both heads' trees at every token of every text."""
+    proposals: both heads' trees at every token of every text; known: {position: Proposal}, text by
+    text."""
 
     runs: dict
     proposals: list
+    known: list
 
 
 def replay_all(target, heads, texts, first, budget, seed):
@@ -126,13 +128,30 @@ def replay_all(target, heads, texts, first, budget, seed):
     known = [propose_everywhere(target, both, text, first) for text in texts]
     runs = {name: [replay(proposals, choose) for proposals in known]
             for name, choose in routers(seed).items()}
-    return Replayed(runs, [step for proposals in known for step in proposals.values()])
+    return Replayed(runs, [step for proposals in known for step in proposals.values()], known)
 
 
 def tau(runs):
     """Tokens per step, the bonus token included. runs: lists of Proposal, one per text."""
     steps = [step for run in runs for step in run]
     return sum(1 + step.lengths[step.chosen] for step in steps) / len(steps)
+
+
+def coin_tau(known):
+    """tau of a fair coin between the two heads, averaged over all its tosses at once.
+
+    known: {position: Proposal} of each text.
+    """
+    tokens = rounds = 0.0
+    for proposals in known:
+        reached = {min(proposals): 1.0}  # the probability that a round begins at this place
+        for root in sorted(proposals):
+            for length in proposals[root].lengths:
+                chance = 0.5 * reached.get(root, 0.0)  # that it begins here and takes this head
+                end = root + 1 + length
+                reached[end] = reached.get(end, 0.0) + chance
+                rounds, tokens = rounds + chance, tokens + chance * (1 + length)
+    return tokens / rounds
 
 
 def complementarity(steps):

@@ -60,7 +60,10 @@ def save_figures(replayed, text, tokenizer, out, temperature):
 
 
 def draw_calibration(proposals, ax=None):
-    """N mu, the accepted length that a head expects, against the length accepted."""
+    """N mu, the accepted length that a head expects, against the length accepted.
+
+    A point is the average of an eighth of the proposals, the least confident first.
+    """
     ax = ax or plots.new_axes(5.6, 4)
     for head, color in enumerate(plots.HEADS):
         points = sorted((step.means[head] * step.nodes[head], step.lengths[head])
@@ -69,11 +72,11 @@ def draw_calibration(proposals, ax=None):
         bins = [points[i:i + size] for i in range(0, len(points) - size + 1, size)]
         ax.plot([statistics.mean(s for s, _ in b) for b in bins],
                 [statistics.mean(n for _, n in b) for b in bins],
-                color=color, marker="o", label=f"head {head + 1}, eighths of the proposals")
+                color=color, marker="o", label=f"head {head + 1}")
     top = max(ax.get_xlim()[1], ax.get_ylim()[1])
     ax.plot([0, top], [0, top], color=plots.GREY, linestyle="--", linewidth=1, zorder=1)
     ax.legend(frameon=False, fontsize=9)
-    return plots.plain_frame(ax, None, "expected: N times the mean confidence",
+    return plots.plain_frame(ax, None, "expected: number of nodes times mean confidence",
                              "accepted draft tokens")
 
 

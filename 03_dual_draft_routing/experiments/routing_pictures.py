@@ -126,7 +126,7 @@ def draw_rivals(trees, scores, text_of_token, titles):
         confidences = torch.zeros(n, n)  # a row is a token of its own here: none comes twice
         for row, parent in enumerate(tree.parents.tolist()[1:], 1):
             confidences[parent, row] = math.exp(logs[row])
-        texts = [text_of_token(token) for token in tree.tokens.tolist()]
+        texts = [text_of_token(token).replace("\n", "\u21b5") for token in tree.tokens.tolist()]
         draw_tree(Tree(range(n), tree.parents, confidences), texts.__getitem__,
                   colors=[ORANGE] + [color] * (n - 1), ax=ax)
         ax.texts[-1].set_text("on each edge: c, the head's probability of the path up to there")
