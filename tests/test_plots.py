@@ -62,6 +62,7 @@ def test_tree_shows_both_models_and_given_colors():
     ax = plots.draw_tree(both, TEXTS.__getitem__, [0], PROBS, [plots.GREEN] * 7, ax=given)
     assert ax is given
     assert texts(ax).count(".12 / .25") == 6
+    assert set(plots.edge_labels(TREE, PROBS * 0.02)) == {"<.01"}  # small, not impossible
     boxes = [text.get_bbox_patch() for text in ax.texts if text.get_text() in TEXTS]
     assert {box.get_edgecolor() for box in boxes} == {matplotlib.colors.to_rgba(plots.GREEN)}
 

@@ -107,8 +107,11 @@ def edge_labels(tree, target_probs):
     """
     tables = [t for t in (target_probs, tree.draft_probs) if t is not None]
     edges = zip(tree.parents.tolist()[1:], tree.tokens.tolist()[1:], strict=True)
-    return [" / ".join(two_digits(float(t[parent, token])) for t in tables)
-            for parent, token in edges]
+
+    def label(p):  # a small probability is not an impossible one
+        return "<.01" if 0 < p < 0.005 else two_digits(p)
+
+    return [" / ".join(label(float(t[parent, token])) for t in tables) for parent, token in edges]
 
 
 def draw_edge(ax, start, end, label, on_path, bonus):
