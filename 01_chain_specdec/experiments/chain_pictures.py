@@ -136,18 +136,19 @@ def draw_round(results, name, baseline):
     tau, (end, verbs) = summarize(results[name])["tau"], median_round(results[name])
     step, _ = median_round(results[baseline])
     ax = new_axes(9, 2.4)
-    rest = verbs["accept"] + verbs["commit"]
-    strip(ax, 1, [(verbs["draft"], VERBS["draft"], ""),
+    rest, longest = verbs["accept"] + verbs["commit"], max(end, tau * step)
+    draft, beside = f"draft {verbs['draft']:.1f}", f"accept, commit {rest:.1f}"
+    if verbs["draft"] < 0.12 * longest:  # narrow parts have their words beside the bar
+        draft, beside = "", f"{draft}; {beside}"
+    strip(ax, 1, [(verbs["draft"], VERBS["draft"], draft),
                   (verbs["verify"], VERBS["verify"], f"verify {verbs['verify']:.1f}"),
                   (rest, VERBS["accept"], "")])
-    # Narrow parts have their words beside the bar.
-    ax.text(end, 1, f"  draft {verbs['draft']:.1f}; accept, commit {rest:.1f}", va="center",
-            fontsize=8, color=FAINT)
+    ax.text(end, 1, f"  {beside}", va="center", fontsize=8, color=FAINT)
     steps = [(step, VERBS["verify"], f"{step:.1f}")] * int(tau)
     strip(ax, 0, [*steps, ((tau - int(tau)) * step, VERBS["verify"], "")])
     ax.set_yticks([1, 0], [f"one round\n{name}", f"{tau:.2f} plain steps"])
     plain_frame(ax, f"one round beside the plain steps that write as many tokens, {tau:.2f}",
                 "milliseconds")
     ax.grid(visible=False)
-    ax.set_xlim(0, 1.35 * max(end, tau * step))
+    ax.set_xlim(0, max(1.03 * longest, 1.4 * end))
     return ax, tau * step / end
