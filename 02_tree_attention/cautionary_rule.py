@@ -2,7 +2,7 @@
 
 This is how the article "Tree-Based Speculative Decoding" accepts a tree. Every node gets the coin
 of chapter 01, min(1, target / draft). Of the paths whose nodes all passed, the longest is taken,
-and the target adds a token behind its end. Nothing crashes and the text reads well, but its
+and the target adds a token behind its end. Nothing crashes and the text looks fine, but its
 distribution is no longer the target's.
 
 The proof of chapter 01 says that token x comes out with probability
@@ -12,10 +12,10 @@ The proof of chapter 01 says that token x comes out with probability
 and the rule breaks each of its parts, in the lines marked WRONG. experiments/bias_of_the_rules.py
 counts exactly how far off it is, with one break at a time and with all of them.
 
-There are two repairs. Children that were picked, such as the top tokens, may be tested against
-target(x), but never against a ratio: `walk_by_coins`, which is `tree_attention.walk` in other
-words. Children that were drawn keep the ratio and meet what is left of the target:
-`tree_attention.multi_round`.
+There are two repairs. Children that were picked, such as the top tokens, are offered one by one as
+answers to a single draw from the target, without a ratio: `walk_by_coins`, which is
+`tree_attention.walk` in other words. Children that were drawn keep the ratio and meet what is left
+of the target: `tree_attention.multi_round`.
 """
 
 from chain_specdec import acceptance_probability, residual  # chapter 01

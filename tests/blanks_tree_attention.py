@@ -8,10 +8,11 @@ from exact import (
     ToyModel,
     ToyTarget,
     loop_distribution,
+    outcomes,
     target_distribution,
     total_variation,
 )
-from grading import Blank
+from grading import Blank, plain
 from nanogpt.model import GPTConfig, KVCache
 from nanogpt.sampling import Sampler
 from tree_attention import Tree
@@ -78,6 +79,14 @@ def hidden_root(parents):
     return mask
 
 
+def wrapped(parents):
+    """Row 0 too looks for its parent, and -1 is the last row."""
+    mask = torch.eye(len(parents), dtype=torch.bool)
+    for row, parent in enumerate(parents.tolist()):
+        mask[row] |= mask[parent]
+    return mask
+
+
 def near_only(parents):
     rows = torch.arange(len(parents))
     return (rows == 0) | (rows == parents[:, None]) | (rows == rows[:, None])
@@ -99,13 +108,29 @@ def observe_walk(f):
     return {case: f(TREE, torch.eye(3)[rows], Sure()) for case, rows in cases.items()}
 
 
+STAYS = "children 0 and 1 of the root, target (.5 .3 .2): the probability that a draft stays"
+
+
+def chance(f):
+    """How often f keeps a child of the root, over every result of its draws or coins."""
+    tree = Tree([0, 0, 1], [-1, 0, 0])
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+    stays = 0.0
+    for result, probability in outcomes(lambda dice: plain(f(tree, probs, dice))):
+        match result:
+            case [[_, _, *_], _]:
+                stays += probability
+    return round(stays, 3)
+
+
 def observe_rows(f):
     probs = torch.eye(6)  # row i says token i
     tree = Tree([0, 0, 1, 5], [-1, 0, 1, 1])
-    return {**observe_walk(f), "row i of target_probs says token i": f(tree, probs[:4], Sure())}
+    return {**observe_walk(f), "row i of target_probs says token i": f(tree, probs[:4], Sure()),
+            STAYS: chance(f)}
 
 
-def slip_walk(parent_row=False, no_root=False, first_child=False):
+def slip_walk(parent_row=False, no_root=False, first_child=False, draw_each=False):
     def walk(tree, target_probs, dice):
         path = [0]
         while True:
@@ -114,6 +139,11 @@ def slip_walk(parent_row=False, no_root=False, first_child=False):
             matching = [c for c in tree.children[node] if tree.tokens[c] == token]
             if first_child:
                 matching = [c for c in tree.children[node][:1] if tree.tokens[c] == token]
+            for child in tree.children[node] if draw_each else ():
+                if tree.tokens[child] == token:
+                    matching = [child]
+                    break
+                matching, token = [], dice.draw(target_probs[node])
             if not matching:
                 return (path[1:] if no_root else path), token
             path.append(matching[0])
@@ -234,6 +264,7 @@ BLANKS = [
          "only the parent is visible, not its ancestors":
             lambda p: torch.eye(len(p)).bool() | (torch.arange(len(p))[None] == p[:, None]),
          "only the root, the parent and the node itself are visible": near_only,
+         "the root's parent, -1, is taken for the last row": wrapped,
          "the mask holds numbers, not bools": lambda p: taught_mask(p).float(),
          "a node does not see itself":
             lambda p: taught_mask(p) & ~torch.eye(len(p)).bool()}),
@@ -250,10 +281,12 @@ BLANKS = [
         6, 8, observe_rows,
         {WALK: ([0, 4, 5], 0),
          "the target says 1, then 1": ([0, 1], 1), "the target says 0 at once": ([0], 0),
-         "row i of target_probs says token i": ([0, 1, 2], 2)}, tree_law(),
+         "row i of target_probs says token i": ([0, 1, 2], 2),
+         STAYS: 0.8}, tree_law(),
         {"the parent's distribution is used instead of the node's own": slip_walk(parent_row=True),
          "the path does not start with the root": slip_walk(no_root=True),
-         "only the first child is looked at": slip_walk(first_child=True)}),
+         "only the first child is looked at": slip_walk(first_child=True),
+         "the target draws anew for each child": slip_walk(draw_each=True)}),
     Blank(
         "nanogpt.model:KVCache.commit",
         "** Keep these new rows of the KV cache, in this order, right behind the committed ones. "

@@ -17,7 +17,14 @@ from exact import (
     total_variation,
 )
 from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
-from experiments.equal_budget import SHAPES, chain_and_best_tree, draft_tokens, shape_name
+from experiments.equal_budget import (
+    SHAPES,
+    chain_and_best_tree,
+    draft_tokens,
+    round_in_words,
+    shape_name,
+    tau_uncertainty,
+)
 from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
@@ -327,6 +334,18 @@ def test_chain_and_best_tree():
     assert (budget, pair["tree"]["name"], pair["tree"]["tau"]) == (4, "tree 2-1", 3)
     assert pair["chain"]["speedup"] == pytest.approx(1.6)
     assert pair["chain"]["predicted"] == pytest.approx(2 * 1000 / (1500 + 250))
+
+
+def test_a_round_in_words_has_its_times_and_their_quotient():
+    def text(brought, seconds):
+        return [Generation([0] * (1 + sum(brought)), [Step([0] * n, 4, seconds) for n in brought],
+                           1.0)]
+
+    rounds = text([2, 4], {"draft": 0.002, "verify": 0.006, "accept": 0.001, "commit": 0.001})
+    told = round_in_words(rounds, text([1, 1], {"verify": 0.005}), 4)
+    assert "10.0 ms, as long as 2.00 plain steps of 5.0 ms: 2.0 ms of drafting" in told
+    assert "5 rows in 6.0 ms" in told and "3.00 / 2.00 = 1.50, not 3.00" in told
+    assert tau_uncertainty(rounds) == pytest.approx(2)  # 2 and 4: deviation 2 ** 0.5, 2 steps
 
 
 # ---------------------------------------------------------------- bad input

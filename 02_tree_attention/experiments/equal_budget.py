@@ -7,6 +7,7 @@ draft tokens, is held equal, and only the shape differs.
 import statistics
 from functools import partial
 
+from experiments.chain_pictures import median_round  # chapter 01
 from nanogpt.account import distinct_share, print_bottlenecks, print_differences
 from nanogpt.clock import interpolate
 from nanogpt.contest import predicted_speedup, speedup, summarize
@@ -40,6 +41,24 @@ def shape_name(branching):
     if all(children == 1 for children in branching):
         return f"chain {len(branching)}"
     return "tree " + "-".join(map(str, branching))
+
+
+def tau_uncertainty(generations):
+    """Two standard errors of tau, from the tokens that each step brought."""
+    brought = [len(step.tokens) for g in generations for step in g.steps]
+    return 2 * statistics.stdev(brought) / len(brought) ** 0.5
+
+
+def round_in_words(generations, plain, drafts):
+    """Why the speed-up is less than tau -> sentences with the median times of a round."""
+    tau, (whole, parts) = summarize(generations)["tau"], median_round(generations)
+    step, _ = median_round(plain)
+    steps = whole / step
+    return (f"A round takes {whole:.1f} ms, as long as {steps:.2f} plain steps of {step:.1f} ms: "
+            f"{parts['draft']:.1f} ms of drafting,\na forward of {drafts + 1} rows in "
+            f"{parts['verify']:.1f} ms, and a little more. "
+            f"So {tau:.2f} tokens bring {tau:.2f} / {steps:.2f} = {tau / steps:.2f}, "
+            f"not {tau:.2f}.")
 
 
 def make_decoders(target, draft_model, sampler, accept=walk, shapes=None):
