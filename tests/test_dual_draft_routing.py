@@ -19,7 +19,7 @@ from dual_draft_routing import (
     route,
 )
 from exact import ToyModel, ToyTarget, loop_distribution, target_distribution, total_variation
-from experiments.replay import replay_all
+from experiments.replay import Proposal, coin_tau, replay_all
 from experiments.router_report import methods
 from experiments.toy_head import ToyHead
 from nanogpt.decoding import collect
@@ -329,6 +329,12 @@ def test_replaying_a_text_is_decoding_it():
                          ("routed", "routed (mean confidence)")):
         real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
         assert [step.lengths[step.chosen] for step in runs[router][0]][:len(real)] == real
+
+
+def test_the_coin_is_averaged_over_all_tosses():
+    """Two tokens: one round if head 1 is taken first, two if head 2 is; 2 / 1.5 by hand."""
+    known = {0: Proposal(0, [1, 0], [], [], []), 1: Proposal(1, [0, 0], [], [], [])}
+    assert coin_tau([known]) == 2 / 1.5
 
 
 def test_bad_input():
