@@ -159,7 +159,9 @@ class RRS:
 class RRSWithoutReplacement:
     """Recursive rejection sampling for children drawn WITHOUT replacement (chapter 02's trees).
 
-    TV of this rule is chapter 02's `multi_round`. `out` costs O(V^k).
+    TV of this rule accepts the same paths as chapter 02's `multi_round`. The token after a path
+    may differ from tree to tree: `out` is a mean over the children that might have been drawn,
+    and `multi_round` looks at those that were. `out` costs O(V^k).
     """
 
     def __init__(self, draft_probs, target_mass, k):
