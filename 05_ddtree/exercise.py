@@ -99,7 +99,9 @@ def best_first_tree(root, log_probs, budget):
 # divides the sum before the softmax. np.logaddexp.reduce(x) is the logarithm of sum(exp(x)),
 # np.argsort(-x, kind='stable') ranks from the largest down.
 # About 5 lines, 10 minutes.
-# Example: slot 1 after token 0 -> [[0.5, 0.3, 0.2], [0, 1, 2]]
+# Example: level 0, token 2, logits[0] = log (.5, .3, .2), table[0, 2] = log (1, 4, 1),
+#   temperature 1, most 3: exp of the log-probabilities, tokens -> [[0.631579, 0.263158,
+#   0.105263], [1, 0, 2]]
 
 
 def below(self, level, token):
@@ -111,13 +113,15 @@ def below(self, level, token):
 
 
 # *** The logits of what follows each of the n nodes of one level, (n, V), a tensor: their
-# softmax is the q that the p/q rule divides by. parents == [-1] means that a new round begins:
-# run the pass once, self.logits(root, self.room) -> h (L, V), keep it on self, and start with
-# slot 1 (row 0 of h). Each later call reads the next slot. You may call self.table (L, V, V):
-# self.table[k, tokens] is (n, V), what the nodes' tokens add; there is none if
-# self.network.transition is None. self.temperature divides the logits.
+# softmax is the q that the p/q rule divides by. tokens and parents: two lists. parents == [-1]
+# means that a new round begins: run the pass once, self.logits(root, self.room) -> h (L, V),
+# keep it on self, and start with slot 1 (row 0 of h). Each later call reads the next slot. You
+# may call self.table (L, V, V): self.table[k, tokens] is (n, V), what the nodes' tokens add;
+# there is none if self.network.transition is None. self.temperature divides the logits.
 # About 7 lines, 12 minutes.
-# Example: root 2, then tokens 0 and 1, then a new round with root 0: q of each -> [[[[0.263158,
+# Example: h = log (.5 .3 .2), log (.2 .2 .6); table[0, 2] = log (1 4 1), table[1, 0] = log (2 1
+#   1), table[1, 1] = log (1 6 1), table[0, 0] = 0; temperature 1; calls ([2], [-1]), ([0, 1],
+#   [0, 0]), ([0], [-1]): the softmax of each answer, and the number of passes -> [[[[0.263158,
 #   0.631579, 0.105263]], [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]], [[0.5, 0.3, 0.2]]], 2]
 
 

@@ -86,6 +86,11 @@ def slip_masses(own_only=False, depth=0, root=False, logs=False):
     return node_masses
 
 
+BELOW_1 = ("level 0, token 2, logits[0] = log (.5, .3, .2), table[0, 2] = log (1, 4, 1), "
+           "temperature 1, most 3: exp of the log-probabilities, tokens")
+LEVEL_1 = ("h = log (.5 .3 .2), log (.2 .2 .6); table[0, 2] = log (1 4 1), table[1, 0] = log (2 1 "
+           "1), table[1, 1] = log (1 6 1), table[0, 0] = 0; temperature 1; calls ([2], [-1]), ([0, "
+           "1], [0, 0]), ([0], [-1]): the softmax of each answer, and the number of passes")
 # h and W of a pass of two slots over three tokens, as probabilities.
 H = np.log([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
 W = np.log([[[1.0, 1, 1], [1, 1, 1], [1, 4, 1]], [[2.0, 1, 1], [1, 6, 1], [1, 1, 1]]])
@@ -102,12 +107,13 @@ def observe_below(f):
         log_probs, tokens = f(stand_in(**more), level, token)
         return [round(float(np.exp(x)), 6) for x in log_probs], list(map(int, tokens))
 
-    return {"slot 1 after token 0": below(0, 0), "slot 1 after token 2": below(0, 2),
+    return {BELOW_1: below(0, 2), "slot 1 after token 0": below(0, 0),
             "slot 2 after token 1": below(1, 1), "slot 2 after token 0, temperature .5":
             below(1, 0, temperature=0.5), "slot 2 after token 1, most 2": below(1, 1, most=2)}
 
 
-def slip_below(slot=0, turned=False, plain=False, warm=False, rising=False, cut=False):
+def slip_below(slot=0, turned=False, plain=False, warm=False, rising=False, cut=False,
+               probs=False):
     def below(self, level, token):
         row = self.table[(level + slot) % len(self.logits)]
         row = row[:, token] if turned else row[token]
@@ -117,7 +123,8 @@ def slip_below(slot=0, turned=False, plain=False, warm=False, rising=False, cut=
         best = np.argsort(log_probs if rising else -log_probs, kind="stable")[:self.most]
         if cut:
             log_probs = logits - np.logaddexp.reduce(logits[best])
-        return log_probs[best].tolist(), best.tolist()
+        kept = np.exp(log_probs[best]) if probs else log_probs[best]
+        return kept.tolist(), best.tolist()
 
     return below
 
@@ -152,11 +159,12 @@ def observe_level(f):
         probs = [torch.softmax(row.double(), -1) for row in rows]
         return [[[round(float(x), 6) for x in row] for row in some] for some in probs], self.passes
 
-    return {"root 2, then tokens 0 and 1, then a new round with root 0: q of each": levels(),
-            "the same at temperature .5": levels(0.5), "without a table": levels(table=False)}
+    return {LEVEL_1: levels(), "the same at temperature .5": levels(0.5),
+            "without a table": levels(table=False)}
 
 
-def slip_level(plain=False, slot=0, warm=False, again=False, last=False, stay=False):
+def slip_level(plain=False, slot=0, warm=False, again=False, last=False, stay=False,
+               probs=False):
     def level(self, tokens, parents):
         if parents == [-1] or again:
             self.h = self.logits(tokens[0], self.room)
@@ -166,7 +174,8 @@ def slip_level(plain=False, slot=0, warm=False, again=False, last=False, stay=Fa
             before = [tokens[-1]] * len(tokens) if last else tokens
             logits = logits + self.table[(self.depth + slot) % len(self.h), before]
         self.depth += not stay
-        return logits / (1 if warm else self.temperature)
+        logits = logits / (1 if warm else self.temperature)
+        return torch.softmax(logits, -1) if probs else logits
 
     return level
 
@@ -260,8 +269,8 @@ BLANKS = [
         "Row `token` of the slot's own table is added to the slot's own logits. Normalise over all "
         "V tokens, then cut.",
         5, 10, observe_below,
-        {"slot 1 after token 0": ([0.5, 0.3, 0.2], [0, 1, 2]),
-         "slot 1 after token 2": ([0.631579, 0.263158, 0.105263], [1, 0, 2]),
+        {BELOW_1: ([0.631579, 0.263158, 0.105263], [1, 0, 2]),
+         "slot 1 after token 0": ([0.5, 0.3, 0.2], [0, 1, 2]),
          "slot 2 after token 1": ([0.6, 0.3, 0.1], [1, 2, 0]),
          "slot 2 after token 0, temperature .5": ([0.642857, 0.285714, 0.071429], [2, 0, 1]),
          "slot 2 after token 1, most 2": ([0.6, 0.3], [1, 2])},
@@ -271,19 +280,21 @@ BLANKS = [
          "the token before is not looked at: a marginal": slip_below(plain=True),
          "the drafter's temperature is ignored": slip_below(warm=True),
          "the worst child comes first": slip_below(rising=True),
+         "probabilities are returned instead of their logarithms": slip_below(probs=True),
          "the children that are kept are normalised among themselves": slip_below(cut=True)}),
     Blank(
         "conditional_marginals:BlockLevels.level",
         "*** The logits of what follows each of the n nodes of one level, (n, V), a tensor: their "
-        "softmax is the q that the p/q rule divides by. parents == [-1] means that a new round "
-        "begins: run the pass once, self.logits(root, self.room) -> h (L, V), keep it on self, and "
-        "start with slot 1 (row 0 of h). Each later call reads the next slot. You may call "
-        "self.table (L, V, V): self.table[k, tokens] is (n, V), what the nodes' tokens add; there "
-        "is none if self.network.transition is None. self.temperature divides the logits.",
+        "softmax is the q that the p/q rule divides by. tokens and parents: two lists. "
+        "parents == [-1] means that a new round begins: run the pass once, self.logits(root, "
+        "self.room) -> h (L, V), keep it on self, and start with slot 1 (row 0 of h). Each later "
+        "call reads the next slot. You may call self.table (L, V, V): self.table[k, tokens] "
+        "is (n, V), what the nodes' tokens add; there is none if self.network.transition is None. "
+        "self.temperature divides the logits.",
         "Keep h and the depth on self. A node's logits are its slot's row of h, the same for all n "
         "nodes, plus the row of its own token in the slot's table.",
         7, 12, observe_level,
-        {"root 2, then tokens 0 and 1, then a new round with root 0: q of each":
+        {LEVEL_1:
             ([[[0.263158, 0.631579, 0.105263]], [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]],
               [[0.5, 0.3, 0.2]]], 2),
          "the same at temperature .5":
@@ -298,5 +309,6 @@ BLANKS = [
          "the drafter's temperature is ignored": slip_level(warm=True),
          "the network runs a pass for every level": slip_level(again=True),
          "all nodes of a level follow the last one's token": slip_level(last=True),
+         "probabilities are returned instead of logits": slip_level(probs=True),
          "every level reads slot 1": slip_level(stay=True)}),
 ]

@@ -10,15 +10,20 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 from ddtree import best_first_tree, node_masses  # noqa: E402
 from experiments.ddtree_pictures import (  # noqa: E402
+    DRAWN,
     decoders,
     draw_break_even,
     draw_drafter,
     draw_frontier,
+    draw_gain,
     draw_slot_views,
+    gain_in_words,
     places_of,
+    predictions,
     replay,
     rows_and_taus,
 )
+from nanogpt.contest import compare, speedup  # noqa: E402
 from nanogpt.sampling import Sampler  # noqa: E402
 from test_chain_specdec import random_gpt  # noqa: E402
 from test_ddtree import prefixes, random_drafter, random_marginals  # noqa: E402
@@ -93,9 +98,23 @@ def test_the_break_even_line_and_the_dots_are_what_was_measured():
     assert ax.get_ylim()[1] > 3.2
 
 
+def test_what_budgets_bring_is_drawn_and_said():
+    target = random_gpt(0)
+    methods = decoders(target, random_drafter(target, 0, transition=True), Sampler(1), [2, 4])
+    tables = {1.0: compare(methods, [[1, 2], [3, 0]], 6)}
+    left, right = draw_gain(tables, [2, 4], 2)
+    assert left.get_legend_handles_labels()[1] == ["DDTree, T=1", "its own chain, T=1"]
+    assert len(right.containers) == 2  # with their bars
+    said = gain_in_words(tables, [2, 4])
+    fast = speedup(tables[1.0]["DDTree, B=4"], tables[1.0]["plain"])
+    line = predictions(tables, [2, 4], {1: 2.0, 8: 2.0})[1]
+    assert line[::2] == ["T=1, B=4", "2.00", f"{fast:.2f}x"]
+    assert said[0].startswith("T=1: chain, tau") and said[-1].startswith("Tau comes from 12 tokens")
+
+
 def test_drawn_drafts_take_part_only_above_temperature_0():
     target = random_gpt(0)
     block = random_drafter(target, 0, transition=True)
     cold, warm = (decoders(target, block, Sampler(t), [4, 7]) for t in (0.0, 1.0))
-    assert set(warm) - set(cold) == {"sampled chain of 3"}
+    assert set(warm) - set(cold) == {DRAWN}
     assert "conditional DDTree, B=7" in cold and "conditional DDTree, B=4" not in cold

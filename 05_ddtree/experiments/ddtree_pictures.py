@@ -1,10 +1,11 @@
-"""The lesson's pictures: the drafter, the heap at work, two views of a slot, what a round costs.
+"""The lesson's pictures: the drafter, the heap, two views of a slot, what budgets bring and cost.
 
-Blue is what is kept (here: a node of the tree), grey what is not, orange what the target says.
+Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
 
 import heapq
 import math
+import statistics
 from functools import partial
 from types import SimpleNamespace
 
@@ -20,15 +21,17 @@ from experiments.ddtree_table import (
     ddtree_name,
     plain,
     sampled,
+    tau_and_speedup,
     tree,
 )
+from nanogpt.clock import interpolate
+from nanogpt.contest import speedup, summarize
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
     GREEN,
     GREY,
     INK,
-    ORANGE,
     SKY,
     new_axes,
     plain_frame,
@@ -38,6 +41,7 @@ from nanogpt.pictures.plots import (
     visible,
 )
 
+DRAWN = "drawn chain of 3, p/q"
 LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}
 MONO = {"family": "DejaVu Sans Mono", "parse_math": False}
 
@@ -51,7 +55,7 @@ def decoders(target, block, sampler, budgets):
     starts |= {conditional_name(b): partial(conditional, target, block, b, sampler)
                for b in budgets[1::2]}
     if sampler.temperature > 0:
-        starts["sampled chain of 3"] = partial(sampled, target, block, (1, 1, 1), sampler)
+        starts[DRAWN] = partial(sampled, target, block, (1, 1, 1), sampler)
     return starts
 
 
@@ -111,7 +115,7 @@ def draw_drafter(context, log_probs, text_of_token):
     arrow(ax, (read + 1.55, 2.3), (first, 2.3))
     ax.text((read + 1.55 + first) / 2, 2.38, "keys,\nvalues", ha="center", va="bottom",
             fontsize=8, color=FAINT)
-    cell(ax, first, 0, text_of_token(context[-1]), ORANGE)
+    cell(ax, first, 0, text_of_token(context[-1]), BLUE)
     for k in range(1, length + 1):
         cell(ax, first + wide * k, 0, "m", SKY)
         draw_slot(ax, first + wide * k, 4.2, k, log_probs[k - 1].exp(), text_of_token)
@@ -179,7 +183,7 @@ def draw_frontier_panel(ax, popped, waiting, places, names):
             ax.text(x1 - 0.2, y1 - 0.32, str(order[ranks]), fontsize=8, color=BLUE,
                     fontweight="bold", ha="center")
     ax.text(*places[()], "root", ha="center", va="center", fontsize=8.5, color=INK, zorder=3,
-            bbox={"boxstyle": "round,pad=0.3", "edgecolor": ORANGE, "facecolor": tint(ORANGE)})
+            bbox={"boxstyle": "round,pad=0.3", "edgecolor": BLUE, "facecolor": tint(BLUE, 0.3)})
     ax.axis("off")
 
 
@@ -225,6 +229,61 @@ def draw_slot_views(views, text_of_token, most=6):
     return axes
 
 
+# ---------------------------------------------------------------- what budgets bring
+
+
+def draw_gain(tables, budgets, length):
+    """Tau and speed-up of DDTree over its budgets, and of the block's chain -> the two Axes.
+
+    tables: {temperature: results of contest.compare}, at most two; length: drafts of the chain. A
+    bar reaches from the slowest prompt's speed-up to the fastest one's.
+    """
+    left, right = axes = new_axes(10, 4.1, columns=2)
+    for (temperature, results), color in zip(tables.items(), (BLUE, GREEN), strict=False):
+        lines = [(f"DDTree, T={temperature:g}", budgets, [ddtree_name(b) for b in budgets], "o-"),
+                 (f"its own chain, T={temperature:g}", [length], [CHAIN], "X")]
+        for label, xs, names, look in lines:
+            taus, fast = zip(*(tau_and_speedup(results, name) for name in names), strict=True)
+            single = [[speedup([g], [b]) for g, b in zip(results[name], results[PLAIN],
+                                                         strict=True)] for name in names]
+            bars = [[x - min(of) for x, of in zip(fast, single, strict=True)],
+                    [max(of) - x for x, of in zip(fast, single, strict=True)]]
+            left.plot(xs, taus, look, color=color, markersize=7, label=label)
+            right.errorbar(xs, fast, bars, fmt=look, color=color, markersize=7, elinewidth=1)
+    right.axhline(1, color=INK, linewidth=1, linestyle=":")
+    ticks = [b for b in budgets if b != 4] + [32]  # 4 and 7 would touch
+    for ax, title in ((left, "tokens per target forward (tau)"),
+                      (right, "speed-up over plain decoding")):
+        plain_frame(ax, title, "draft tokens verified per round (budget B)")
+        ax.set_xticks(sorted(ticks))
+    left.figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                       **LOOK)
+    return axes
+
+
+def gain_in_words(tables, budgets):
+    """What draw_gain shows, a sentence each, with the noise in the last. Arguments: see there."""
+    sentences = []
+    for temperature, results in tables.items():
+        tau, fast = {}, {}
+        for key, name in [("chain", CHAIN), *((b, ddtree_name(b)) for b in budgets)]:
+            tau[key], fast[key] = tau_and_speedup(results, name)
+        best = max(budgets, key=fast.get)
+        (a, b), (y, z) = budgets[:2], budgets[-2:]
+        sentences += [
+            f"T={temperature:g}: chain, tau {tau['chain']:.2f}, {fast['chain']:.2f}x; the tree "
+            f"with the best median, B={best}, tau {tau[best]:.2f}, {fast[best]:.2f}x.",
+            f"     Each node adds {(tau[b] - tau[a]) / (b - a):.3f} to tau from {a} to {b} nodes, "
+            f"{(tau[z] - tau[y]) / (z - y):.3f} from {y} to {z}; B={y} has "
+            f"{tau[y] / tau['chain'] - 1:.0%} more than the chain."]
+    every = [runs for results in tables.values() for runs in results.values()]
+    error = max(statistics.stdev(len(step.tokens) for g in runs for step in g.steps)
+                / sum(len(g.steps) for g in runs) ** 0.5 for runs in every)
+    tokens = min(sum(len(g.tokens) for g in runs) for runs in every)
+    return [*sentences, f"Tau comes from {tokens} tokens a point and is uncertain by up to "
+            f"{2 * error:.1f} either way."]
+
+
 # ---------------------------------------------------------------- what a round costs
 
 
@@ -250,6 +309,22 @@ def draw_break_even(prices, points, ax=None):
     ax.set_ylim(0, top)
     ax.legend(**LOOK, loc="upper left", bbox_to_anchor=(1, 1))
     return plain_frame(ax, None, "rows N of the verifying forward", "tokens, or plain steps")
+
+
+def predictions(tables, budgets, prices):
+    """[name, tau, price, tau / price, measured speed-up] of each tree, as texts.
+
+    tables: {temperature: results}; prices: {N: what a round of N rows costs, in plain steps}.
+    """
+    lines = []
+    for temperature, results in tables.items():
+        for b in budgets:
+            tau, measured = tau_and_speedup(results, ddtree_name(b))
+            rows = 1 + summarize(results[ddtree_name(b)])["drafted"]
+            price = interpolate(prices, rows)
+            lines.append([f"T={temperature:g}, B={b}", f"{tau:.2f}", f"{price:.2f}",
+                          f"{tau / price:.2f}x", f"{measured:.2f}x"])
+    return lines
 
 
 def rows_and_taus(lines, names):
