@@ -20,7 +20,7 @@ from nanogpt.printing import print_stream
 from nanogpt.sampling import Dice
 from nanogpt.train import get_gpt
 
-DRAFTERS = {"bigram": "bigram", "gpt": "small GPT"}  # how a flag and how a table calls them
+DRAFTERS = {"bigram": "bigram", "gpt": "57K GPT"}  # how a flag and how a table calls them
 SWEEP = (1, 2, 4, 8)  # the table's K
 
 
@@ -46,7 +46,7 @@ def load_models(args, dataset, device):
     bigram = BigramDraft(dataset.train, dataset.vocab_size)  # may refuse: before any training
     target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
     small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
-    return target, {"bigram": bigram, "small GPT": GPTDraft(small)}
+    return target, {"bigram": bigram, "57K GPT": GPTDraft(small)}
 
 
 def main(argv=None):

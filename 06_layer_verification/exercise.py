@@ -114,7 +114,7 @@ def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
     """The smallest rho in [1, k] with which K-SEQ overfills no token, as (n, 1), by bisection.
 
     draft_probs, target_mass (n, V): n problems; rounds, parts: how finely to search, any way that
-    ends within 1e-6 above the smallest rho will do. Example: draft (.5, .3, .2), target (.42, .3,
+    ends within 1e-6 (k - 1) above it will do. Example: draft (.5, .3, .2), target (.42, .3,
     .28), k = 2: 1.2.
     """
     raise NotImplementedError("not yet: smallest_rho")

@@ -65,7 +65,7 @@ def main(argv=None):
     prompts = held_out_prompts(dataset, args.prompts)
     results = compare(starts, prompts, args.max_new_tokens)
     print_setting(args, target, f"; {args.shape} trees, b = {args.branching}, depth {args.depth}, "
-                  f"{args.nodes} nodes, drafted by the small GPT (top 20); temperature "
+                  f"{args.nodes} nodes, drafted by the 57K GPT (top 20); temperature "
                   f"{args.temperature:g}, top-p {args.top_p:g}")
     print("rule: microseconds per step; in brackets standard errors\n")
     print_rules(results, prompts, target, args.sampler)

@@ -75,7 +75,7 @@ def interpolate(curve, n):
 
 def main(argv=None):
     p = cli.parser("Print c(N), the time of one target forward for N new rows.")
-    p.add_argument("--size", choices=SIZES, default="baby", help="of the model")
+    p.add_argument("--size", choices=SIZES, default="baby", help="which model")
     p.add_argument("--cached", type=int, default=128, help="rows already in the cache")
     args = p.parse_args(argv)
     most = SIZES[args.size].block_size // 2

@@ -18,7 +18,8 @@ def print_table(header, rows):
     room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
     widths[0] = min(widths[0], max(room, 20))
     for number, row in enumerate(cells):
-        first, *more = textwrap.wrap(row[0], widths[0], subsequent_indent="  ") or [""]
+        first, *more = textwrap.wrap(row[0], widths[0], subsequent_indent="  ",
+                                     break_on_hyphens=False) or [""]
         line = [first.ljust(widths[0])]
         line += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         print("  ".join(line).rstrip())

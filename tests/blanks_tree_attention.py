@@ -319,7 +319,7 @@ BLANKS = [
         "list of rows), int(tree.tokens[1]), and tree.draft_probs[0], what row 0's children were "
         "drawn from, (V,): work on a copy, q.clone(). A root without children may have no "
         "draft_probs (None).",
-        "Normalise both before the next child; if no child stays, the last residual speaks.",
+        "Normalise both before the next child; if no child stays, draw from the last residual.",
         14, 15, observe_multi,
         {FIRST_PASSES: ([0, 1], 0, [0.5, [0.5, 0.5, 0.0]]),
          "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.8, [0.0, 0.5, 0.5]]),

@@ -266,7 +266,7 @@ def grade_answer(blank, answer, path="exercise.py"):
     try:
         seen = plain(blank.observe(guarded(blank, noting(answer, results), calls)))
     except NotImplementedError:
-        return "still blank", "its question stands in the file"
+        return "still blank", "its question is above it in exercise.py"
     except Exception as error:
         failed = error
     if results and results[-1] is None and returns_something(blank):

@@ -63,7 +63,7 @@ def test_a_machine_that_changed_its_pace_is_named(curve_ms, said, capsys):
     results = {"plain": [generation(1, 6, verify=1.5)], "x": [generation(3, 2, verify=3.0)]}
     print_bottlenecks(results, "plain", {1: curve_ms, 4: 2 * curve_ms})
     told = capsys.readouterr().out
-    assert ("The load of this machine changed" in told) == said
+    assert ("the load of this machine changed" in told) == said
     assert not said or f"1.50 ms in the contest and {curve_ms:.2f} ms" in told
 
 

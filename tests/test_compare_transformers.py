@@ -51,7 +51,7 @@ def table_of(capsys, *flags):
 
 METHODS = [
     "transformers greedy", "transformers assisted, default", "transformers assisted, K=3",
-    "transformers prompt lookup, 10", "plain", "small GPT chain, K=3", "DDTree, B=15"]
+    "transformers prompt lookup, 10", "plain", "57K GPT chain, K=3", "DDTree, B=15"]
 
 
 @pytest.mark.skipif(not can_pack(), reason="this torch cannot pack bfloat16 weights")
@@ -68,7 +68,7 @@ def test_every_method_gives_the_same_text(untrained, capsys):
     assert table["transformers greedy"][3] == table["plain"][4] == "1.00x"
     # Same drafter, same drafts, same rule: the same number of forwards, at most one draft apart.
     theirs, ours = (float(table[name][1]) for name in
-                    ("transformers assisted, K=3", "small GPT chain, K=3"))
+                    ("transformers assisted, K=3", "57K GPT chain, K=3"))
     assert ours > 1.2 and abs(theirs - ours) / ours < 0.1
 
 

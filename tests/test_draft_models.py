@@ -97,7 +97,7 @@ def test_tree_drafting_gpt_sees_only_its_own_branch():
 # ---------------------------------------------------------------- after any commit
 
 MODELS = {"bigram": (lambda: BigramDraft(CORPUS, 11), lambda: TreeBigram(CORPUS, 11)),
-          "small GPT": (lambda: GPTDraft(SMALL), lambda: TreeGPT(SMALL))}
+          "57K GPT": (lambda: GPTDraft(SMALL), lambda: TreeGPT(SMALL))}
 
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from grading import chapters
+from nanogpt.printing import print_table
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = sorted(ROOT.glob("0?_*/walkthrough.ipynb"))
@@ -44,11 +45,29 @@ def read_lesson(path):
 
 
 def longest_table(text):
-    """Rows of the longest table in it, the head left out: Markdown's pipes or printed columns."""
-    text = re.sub(r"^[ |:]*-[ |:-]*\n", "", text, flags=re.M)  # the line below the head
-    rows = [bool(re.match(r"\s*\|", line) or len(re.split(r"\s{2,}", line.strip())) >= 3)
-            for line in text.splitlines()]
-    return max(len(run) for run in "".join("x " [not row] for row in rows).split(" ")) - 1
+    """Rows of the longest table in it, the head left out: Markdown's pipes or print_table's."""
+    longest, rows = 0, None  # None: outside of any table
+    for line in text.splitlines():
+        piped = line.lstrip().startswith("|")
+        if re.fullmatch(r"\s*\|[ |:-]*-[ |:-]*|-+(  -+)+", line):  # the line below the head
+            rows = 0
+        elif rows is not None and line.startswith("  ") and not piped:
+            continue  # a long first cell goes on
+        elif rows is not None and (piped or re.search(r"\S  +\S", line)):
+            rows += 1
+        else:
+            rows = None
+        longest = max(longest, rows or 0)
+    return longest
+
+
+def test_tables_are_counted_by_their_rows(capsys):
+    print_table(["method", "tau"], [["a tree of independent draws, " * 4, 1], ["plain", 2]] * 3)
+    printed = capsys.readouterr().out
+    assert longest_table(f"before\n{printed}the fastest is plain\n") == 6
+    assert longest_table(f"{printed}\n| a | b |\n|---|---|\n| 1 | 2 |\n\nno  table\n") == 6
+    assert longest_table("| a | b |\n|---|:-:|\n| 1 | 2 |\n| 3 | 4 |\n") == 2
+    assert longest_table("a line  with two blanks\n") == 0
 
 
 @every_lesson

@@ -342,8 +342,8 @@ def test_of_two_such_steps_the_one_with_a_letter_at_its_root_is_shown():
 
 
 def test_small_helpers():
-    assert [short(p) for p in (0, 1, 0.347, 0.998, 0.0004, 0.5, 0.0496)] \
-        == ["0", "1", ".35", ".998", ".0004", ".50", ".050"]
+    assert [short(p) for p in (0, 1, 0.347, 0.998, 0.0004, 0.5, 0.0496, 1e-6, 0.999999)] \
+        == ["0", "1", ".35", ".998", ".0004", ".50", ".050", "0", "1"]
     assert [listed(names) for names in ("a", "ab", (1, 2, 3))] == ["a", "a and b", "1, 2 and 3"]
     assert (several(1, "draft"), several(0, "draft")) == ("1 draft", "0 drafts")
     line = unit_interval(0.05, [("a", 0.01, False), ("b", 0.02, False), ("c", 0.03, True),

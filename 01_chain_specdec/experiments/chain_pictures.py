@@ -58,8 +58,8 @@ def draw_cost_and_timeline(curve, draft_ms, k=4):
     drafts = [(draft_ms, VERBS["draft"], "")] * k
     end = strip(right, 0, [*drafts, (curve[k + 1], verify, f"{k + 1} at once")])
     # The drafts are short: their number stands below them, with a line to the place.
-    right.annotate(f"{k} drafts", (k * draft_ms / 2, -0.3), (0.03 * 5 * one, -0.62), fontsize=8,
-                   color=INK, arrowprops={"arrowstyle": "-", "color": FAINT})
+    right.annotate(f"{k} drafts", (k * draft_ms / 2, -0.3), (0.03 * (k + 1) * one, -0.62),
+                   fontsize=8, color=INK, arrowprops={"arrowstyle": "-", "color": FAINT})
     right.text(end, 0, "  one forward reads all drafts", va="center", fontsize=8, color=FAINT)
     right.set_yticks([1, 0], ["plain", "drafted"])
     plain_frame(right, f"{k + 1} tokens, if every draft is right", "milliseconds")
@@ -120,7 +120,10 @@ def draw_cut(committed, new, keep):
 
 
 def median_round(generations):
-    """-> (milliseconds of a step, those of its verbs, {verb: ms}), medians over the steps."""
+    """-> (ms, {verb: ms}): the median of each verb over the steps, and their sum.
+
+    What happens between the verbs is left out.
+    """
     steps = [step.seconds for g in generations for step in g.steps]
     verbs = {verb: 1e3 * statistics.median(step.get(verb, 0.0) for step in steps)
              for verb in ("draft", "verify", "accept", "commit")}
@@ -131,7 +134,7 @@ def draw_round(results, name, baseline):
     """A round of one method, part by part, above the plain steps that write as many tokens.
 
     results: {name: list of Generation}. Medians, since a machine's load varies. -> the Axes, and
-    the quotient of the two lengths, the speed-up.
+    the quotient of the two lengths, about the speed-up.
     """
     tau, (end, verbs) = summarize(results[name])["tau"], median_round(results[name])
     step, _ = median_round(results[baseline])

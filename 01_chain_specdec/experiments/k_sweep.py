@@ -24,7 +24,7 @@ PLAIN = "plain"
 
 
 def method_name(drafter, k):
-    """'small GPT, K=4': how tables and figures call a chain of k drafts."""
+    """'57K GPT, K=4': how tables and figures call a chain of k drafts."""
     return f"{drafter}, K={k}"
 
 

@@ -137,7 +137,7 @@ def decoders(target, small, block, args):
         f"transformers assisted, K={k}": generate(their, n, assistant_model=their_constant),
         "transformers prompt lookup, 10": generate(their, n, prompt_lookup_num_tokens=10),
         PLAIN: clocked(plain),
-        f"small GPT chain, K={k}": clocked(chain),
+        f"57K GPT chain, K={k}": clocked(chain),
         f"DDTree, B={args.budget}": clocked(ddtree),
     }
 

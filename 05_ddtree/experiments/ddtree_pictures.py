@@ -167,7 +167,8 @@ def draw_frontier_panel(ax, popped, waiting, places, names):
     """One state of the heap: popped nodes in blue with the order of their pops, waiting ones
     dashed; the heaviest of those is the next."""
     order = {ranks: i for i, (_, ranks) in enumerate(popped, 1)}
-    following = max(waiting)[1]
+    # As in the heap: on a tie the smaller ranks come first. An empty heap has no next.
+    following = min(((-mass, ranks) for mass, ranks in waiting), default=(0, None))[1]
     for mass, ranks in [*popped, *waiting]:
         (x0, y0), (x1, y1), kept = places[ranks[:-1]], places[ranks], ranks in order
         color = BLUE if kept else GREY
@@ -280,7 +281,7 @@ def gain_in_words(tables, budgets):
     error = max(statistics.stdev(len(step.tokens) for g in runs for step in g.steps)
                 / sum(len(g.steps) for g in runs) ** 0.5 for runs in every)
     tokens = min(sum(len(g.tokens) for g in runs) for runs in every)
-    return [*sentences, f"Tau comes from {tokens} tokens a point and is uncertain by up to "
+    return [*sentences, f"Tau comes from {tokens} tokens per point and is uncertain by up to "
             f"{2 * error:.1f} either way."]
 
 

@@ -96,7 +96,7 @@ def methods(models, sampler, budgets):
     top_tree = BlockTopTreeDrafter(block, (2, 2, 2))
     starts = {
         PLAIN: partial(plain, target, sampler),
-        "small GPT chain, K=4": partial(chain, target, small, sampler),
+        "57K GPT chain, K=4": partial(chain, target, small, sampler),
         "7-gram chain, K=4": partial(chain, target, ngram, sampler),
         CHAIN: partial(tree, target, BlockChainDrafter(block), sampler),
         "block top-W tree, 2x2x2": partial(tree, target, top_tree, sampler),
@@ -199,7 +199,7 @@ def print_conclusions(tables):
     """Each table in a sentence a family of methods. tables: {temperature: results}."""
     families = {"the block drafter's chain": CHAIN, "the paper's tree": "DDTree",
                 "on conditionals": "conditional", "drawn, and judged by the p/q rule": "sampled",
-                "drafting one token after the other": ("small GPT", "7-gram")}
+                "drafting one token after the other": ("57K GPT", "7-gram")}
     for temperature, results in tables.items():
         print(f"\nT={temperature:g}, the fastest of each kind:")
         for what, begins in families.items():

@@ -41,10 +41,10 @@ def print_toy_gains(lengths):
     percent = [100 * x.mean() / (1 + lengths[s][f"TV + {step}"].mean())
                for (s, step), x in more.items()]
     shape, step = min(more, key=lambda case: more[case].mean())
-    print(f"LV is ahead of TV in {sum(x.mean() > 0 for x in more.values())} of {len(more)} pairs, "
-          f"each time by {min(errors):.0f} standard errors or more")
-    print(f"in percent of all tokens, the target's own included: {min(percent):.1f} to "
-          f"{max(percent):.1f}")
+    print(f"LV is ahead of TV in {sum(x.mean() > 0 for x in more.values())} of {len(more)} pairs; "
+          f"the smallest difference is {min(errors):+.0f} standard errors")
+    print(f"LV writes {min(percent):.1f} to {max(percent):.1f} percent more tokens per round, the "
+          "target's own included")
     print(f"it gains least with {step} on {TITLES[shape]}; most drafts kept there: "
           f"{max(lengths[shape], key=lambda rule: lengths[shape][rule].mean())}")
 
@@ -64,7 +64,7 @@ def print_lifts(tau, title):
     rest = [f"{name} {tau[name].mean():.3f}" for name in ("TRV", "GBV") if name in tau]
     first, second = sorted(tau, key=lambda name: -tau[name].mean())[:2]
     ahead, error = gain(tau[first], tau[second])
-    sure = "" if ahead > 2 * error else ", which is no more than noise"
+    sure = "" if ahead > 2 * error else ", too little to tell from noise"
     print(f"without a lift: {', '.join(rest)}; most: {first} {tau[first].mean():.3f}, ahead of "
           f"{second} by {ahead:.1f}% ({error:.1f}){sure}\n")
 
@@ -89,7 +89,7 @@ def print_price(runs, tau, rules):
             rows.append([f"{TITLES[s]}, {step}", f"{tokens:+.1f}%", f"{tv:.0f}", f"{lv:.0f}",
                          f"{time:+.1f}%"])
     print_table(["LV instead of TV", "tokens", "TV, us", "LV, us", "time of a round"], rows)
-    print(f"LV adds more tokens than time in {pays} of {len(rows)} lines")
+    print(f"in {pays} of {len(rows)} lines LV adds a larger share of tokens than of time")
 
 
 def print_worth(results, baseline, tau):
@@ -116,4 +116,4 @@ def print_worth(results, baseline, tau):
                      f"{speed[name]:.2f}x"])
     print_table(["rule", "tau", "a round, in plain steps", "speed-up"], rows)
     best = max(speed, key=speed.get)
-    print(f"ahead on this machine: {best}, {speed[best]:.2f} times plain decoding")
+    print(f"fastest on this machine: {best}, {speed[best]:.2f} times as fast as plain decoding")

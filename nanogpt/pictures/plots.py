@@ -3,10 +3,11 @@
 Every function draws into the matplotlib Axes it is given, or makes one of a size that suits a
 notebook, and returns it; `save` writes it to a file. No setting of matplotlib is changed.
 
-One colour has one meaning: blue is the accepted path and what is kept, grey what is rejected,
-orange the target's own (its token and its p), light blue the drafter's q, green head 1, pink
-head 2, red a mistake. The times of the verbs have colours of their own. All but red are Okabe and
-Ito's, which colour-blind readers can tell apart.
+In the picture of a tree or a round one colour has one meaning: blue is the accepted path and what
+is kept, grey what is rejected, orange the target's own (its token and its p), light blue the
+drafter's q, green head 1, pink head 2, red a mistake. Between the curves of several methods colours
+only tell them apart. Blue, orange, green, pink and light blue are Okabe and Ito's, which
+colour-blind readers can tell apart.
 """
 
 from pathlib import Path

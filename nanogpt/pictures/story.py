@@ -49,9 +49,11 @@ class Story:
         self.verified = self.verified or len(self.step.tokens)
 
     def text(self, token):
+        """A token as it is shown, white space made visible."""
         return visible(self.decode([int(token)]))
 
     def name(self, row):
+        """The token of a row, in quotes."""
         return f"'{self.text(self.step.tokens[row])}'"
 
     def frame(self, verb, text, focus=(), bars=(), lines=(), gif=None, **changes):
@@ -260,7 +262,9 @@ def short(p):
         text = f"{p:.{places}f}"
         if p in (0, 1) or 0 < float(text) < 1 and (p >= 0.1 or places > 2):
             break
-    return f"{p:g}" if p in (0, 1) else text.lstrip("0")
+    if not 0 < float(text) < 1:  # 0 and 1 themselves, and what five digits cannot tell from them
+        return "0" if p < 0.5 else "1"
+    return text.lstrip("0")
 
 
 def unit_interval(u, parts):
