@@ -31,7 +31,7 @@ class Script:
         return self.coins.pop(0)
 
 
-def chain_law():
+def chain_promise():
     """The whole loop on toy models must have the target's distribution."""
     from chain_specdec import speculate_chain
 
@@ -152,7 +152,7 @@ BLANKS = [
         {CYCLE: ([2, 3], ROWS, ROWS),
          "the same at temperature 0": ([1, 2], GREEDY, GREEDY),
          "k = 0, at the window's end": ([], [], [])},
-        chain_law,
+        chain_promise,
         {"every token is drafted from the root": slip_draft(root_only=True),
          "the kept distribution ignores the sampler": slip_draft(untempered=True),
          "the tokens are argmaxes instead of draws": argmax_draft}),
@@ -165,7 +165,7 @@ BLANKS = [
         "A token that the target likes at least as much as the drafter always stays.",
         1, 3, observe_probability,
         dict(zip(observe_probability(lambda a, b, t: 0.0), (5 / 6, 1.0, 2 / 3), strict=True)),
-        chain_law,
+        chain_promise,
         {"the ratio is upside down": lambda p, q, t: min(1.0, float(q[t]) / float(p[t])),
          "the draft probability is left out": lambda p, q, t: float(p[t]),
          "the ratio is not capped at 1": lambda p, q, t: float(p[t]) / float(q[t])}),
@@ -182,7 +182,7 @@ BLANKS = [
          "target (.6, .4, 0), draft (.1, .3, .6)": [0.833333, 0.166667, 0.0],
          "target = draft, the sum of what comes back": 1.0,
          "target (.5004, .4996), draft (.5, .5)": [1.0, 0.0]},
-        chain_law,
+        chain_promise,
         {"the residual is not normalised": lambda p, q: (p - q).clamp(min=0),
          "the residual is the target itself": lambda p, q: p,
          "the difference is taken the wrong way round":
@@ -217,7 +217,7 @@ BLANKS = [
          "the first coin fails": (0, 2, [0.5, [0.0, 0.0, 1.0]]),
          "the second coin fails": (1, 0, [0.5, 1.0, [0.5, 0.5, 0.0]]),
          "no drafts": (0, 0, [[0.5, 0.25, 0.25]])},
-        chain_law,
+        chain_promise,
         {"a rejected position draws from the target, without the residual":
             slip_accept(no_residual=True),
          "the bonus token comes from the row before the last": slip_accept(bonus=-1),

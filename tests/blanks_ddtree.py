@@ -15,7 +15,7 @@ MASSES = "q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 
 WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).double().log()
 
 
-def ddtree_law():
+def ddtree_promise():
     """The heap's tree must be worth as much as the best tree found by trying all."""
     import ddtree
     from test_ddtree import best_value, random_marginals
@@ -129,7 +129,7 @@ def slip_below(slot=0, turned=False, plain=False, warm=False, rising=False, cut=
     return below
 
 
-def below_law():
+def below_promise():
     """The heap on these children must be worth as much as the best tree found by trying all."""
     from test_conditional_marginals import prefixes, probability, random_slots, tree_of
 
@@ -211,7 +211,7 @@ BLANKS = [
         "do.",
         "The child appends the best token of the next position.",
         1, 3, lambda f: {"node -1, next position (-.25, -3)": f(-1.0, [-0.25, -3.0])},
-        {"node -1, next position (-.25, -3)": -1.25}, ddtree_law,
+        {"node -1, next position (-.25, -3)": -1.25}, ddtree_promise,
         {"the node's score is left out": lambda s, r: r[0],
          "the last token is taken instead of the best": lambda s, r: s + r[-1],
          "the log-probabilities are multiplied": lambda s, r: s * r[0]}),
@@ -223,7 +223,7 @@ BLANKS = [
         "the node's own, from 0. Python alone will do.",
         "A node's score is its parent's plus one log-probability; the sibling has the next rank.",
         1, 3, lambda f: {case: f(*args) for case, args in SIBLING.items()},
-        dict(zip(SIBLING, (-2.5, -3.0, -torch.inf), strict=True)), ddtree_law,
+        dict(zip(SIBLING, (-2.5, -3.0, -torch.inf), strict=True)), ddtree_promise,
         {"the old rank is kept": lambda s, r, k: s + r[k],
          "the parent's score is left out": lambda s, r, k: r[k + 1],
          "the old term is subtracted, although the parent's score does not hold it":
@@ -250,7 +250,7 @@ BLANKS = [
          # .5, .35, .315, .3, .21: (0), (0,0), (0,0,0), (1), (1,0)
          "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), budget 5":
             ([5, 0, 0, 0, 1, 0], [-1, 0, 1, 2, 0, 4])},
-        ddtree_law,
+        ddtree_promise,
         {"the heap pops the worst prefix first": slip_tree(smallest=True),
          "the root counts against the budget": slip_tree(extra=-1),
          "one node too many is added": slip_tree(extra=1),
@@ -274,7 +274,7 @@ BLANKS = [
          "slot 2 after token 1": ([0.6, 0.3, 0.1], [1, 2, 0]),
          "slot 2 after token 0, temperature .5": ([0.642857, 0.285714, 0.071429], [2, 0, 1]),
          "slot 2 after token 1, most 2": ([0.6, 0.3], [1, 2])},
-        below_law,
+        below_promise,
         {"the table of the wrong slot is read": slip_below(slot=1),
          "the table is read the wrong way round": slip_below(turned=True),
          "the token before is not looked at: a marginal": slip_below(plain=True),

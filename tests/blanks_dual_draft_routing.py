@@ -11,7 +11,7 @@ RETURNED = "observe([5, 2], hidden, [0, 3]) is None"
 LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 
 
-def best_nodes_law():
+def best_nodes_promise():
     """If a node stays, its parent stays, also where a child is certain and has the same score."""
     import dual_draft_routing
     from test_merged_trees import random_tree
@@ -62,7 +62,7 @@ def observe_observe(f):
             [drafter.told for drafter in router.drafters]}
 
 
-def heads_law():
+def heads_promise():
     """After every commit each head has heard of the whole text."""
     from dual_draft_routing import RoutedDrafter
     from nanogpt.sampling import Dice, Sampler
@@ -136,7 +136,7 @@ BLANKS = [
         {"scores 0, -1, -2, -1.5, -2, budget 3": [0, 1, 2, 3],
          "scores 0, -2, -1, -3, budget 1": [0, 2],
          "a tie: scores 0, -1, -1, -1, budget 2": [0, 1, 2],
-         "scores 0, -1, budget 3": [0, 1]}, best_nodes_law,
+         "scores 0, -1, budget 3": [0, 1]}, best_nodes_promise,
         {"the root is counted in the budget": lambda s, b: best_nodes(s, b - 1),
          "the first rows are kept instead of the best": lambda s, b: list(range(b + 1)),
          "a tie goes to the later row": lambda s, b: sorted(
@@ -153,7 +153,7 @@ BLANKS = [
         1, 4, observe_observe,
         {RETURNED: True,
          "head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
-            [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]}, heads_law,
+            [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]}, heads_promise,
         {"only the chosen head hears of it":
             lambda self, *told: self.drafters[self.choices[-1]].observe(*told),
          "only the first head hears of it": lambda self, *told: self.drafters[0].observe(*told)}),

@@ -8,7 +8,7 @@ from single_step_rules import KSEQ, RRS, TINY, positions_asked
 DRAFT = np.array([[0.5, 0.3, 0.2]])
 
 
-def lossless_law(rules=("K-SEQ", "RRS", "GR")):
+def lossless_promise(rules=("K-SEQ", "RRS", "GR")):
     """The lifted rules must give the target's own distribution, by enumeration of all trees."""
     from exact import all_trees, bias_and_length, tables
     from test_layer_verification import RULES
@@ -198,7 +198,7 @@ BLANKS = [
          "half of that target, k = 2": ([[0.2, 0.5, 1], [0, 0, 5 / 11]], [0.1, 0.15, 0.25]),
          "the whole target, k = 1": ([[0.4, 1, 1]], [0.2, 0.3, 0.2]),
          "the whole target, k = 3": ([[0.4, 1, 1], [0, 0, 1], [0, 0, 1]], [0.2, 0.3, 0.308])},
-        lambda: lossless_law(("RRS",)),
+        lambda: lossless_promise(("RRS",)),
         {"alive starts at the target's mass, so the dummy is forgotten":
             slip_rounds(alive_is_target=True),
          "alive never shrinks: the residual is not renormalised": slip_rounds(alive_stays=True),
@@ -219,7 +219,7 @@ BLANKS = [
         1, 5, observe_owed,
         {"a = (.6, .3), targets (.2 .3 .5) and (.6 .3 .1)": [[0, 0, 0.12], [0, 0, 0]],
          "a flow that is 1e-12 too large: anything negative?": False},
-        lossless_law,
+        lossless_promise,
         {"the target is not scaled by a_v":
             lambda a, target, flow: np.maximum(target - flow, 0),
          "the flow is not subtracted": lambda a, target, flow: a[:, :, None] * target,
@@ -247,7 +247,7 @@ BLANKS = [
         {KIDS: [[0.24, 0.64 * 2 / 3], [0.3, 0]],
          "the same: flow": [[0.12, 0.18, 0.18], [0.18, 0.09, 0.03]],
          "the same with K-SEQ, P[some child of the first node]": True},
-        lossless_law,
+        lossless_promise,
         {"the target is not scaled by A (or is normalised again)": slip_children(scale="1"),
          "the target is scaled by a_v instead of A: lossless, but shorter":
             slip_children(scale="a_v"),
@@ -272,7 +272,7 @@ BLANKS = [
         {"a = (.6, .3), sent on: .48 and .3": [[6 / 11, 0]],
          "a = (.6, .3), leaves": [[0.6, 0.3]],
          "a = (.5, .5), all of it sent on: a number": True},
-        lossless_law,
+        lossless_promise,
         {"the denominator is left out": slip_stop(denominator="none"),
          "the denominator knows of the node's own flow only": slip_stop(denominator="own"),
          "what v sends on stays in its score": slip_stop(minus_sent=False),
@@ -301,7 +301,7 @@ BLANKS = [
          "the first target again, k = 1": ((1, 1), 1.0, False),
          "target (.3 .3 .4), k = 3": ((1, 1), 1.6099, False),
          "the first two in one call": [[1.2], [1.7071]]},
-        lambda: lossless_law(("K-SEQ",)),
+        lambda: lossless_promise(("K-SEQ",)),
         {"rho is always k: lossless, but far too careful": slip_rho(constant=float),
          "rho is left at 1": slip_rho(constant=lambda k: 1.0),
          "the infeasible end of the bisection is returned": slip_rho(end="low"),

@@ -34,7 +34,7 @@ class Sure(Script):
         return float(p) > 0.5
 
 
-def tree_law(rule="walk"):
+def tree_promise(rule="walk"):
     """The whole loop with a tree must have the target's distribution."""
 
     def check():
@@ -239,7 +239,7 @@ BLANKS = [
         "x.tolist(). Mind a vocabulary that is smaller than n.",
         "torch.topk; a vocabulary may be smaller than n.", 1, 3, observe_top,
         {"probs (.1, .4, .2, .3), n = 2": [1, 3], "the same, n = 9": [1, 3, 2, 0],
-         "what comes back is a": "list"}, tree_law(),
+         "what comes back is a": "list"}, tree_promise(),
         {"the least probable tokens come first": lambda p, n: p.argsort().tolist()[:n],
          "n may not exceed the vocabulary, and is not capped":
             lambda p, n: p.topk(n).indices.tolist(),
@@ -258,7 +258,7 @@ BLANKS = [
             [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0],
             [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]],
          "the chain (-1, 0, 1, 2)": [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]],
-         "the mask's dtype": "torch.bool"}, tree_law(),
+         "the mask's dtype": "torch.bool"}, tree_promise(),
         {"siblings are visible": with_siblings, "the root is not visible": hidden_root,
          "the causal mask is used": lambda p: torch.ones(len(p), len(p)).tril().bool(),
          "only the parent is visible, not its ancestors":
@@ -282,7 +282,7 @@ BLANKS = [
         {WALK: ([0, 4, 5], 0),
          "the target says 1, then 1": ([0, 1], 1), "the target says 0 at once": ([0], 0),
          "row i of target_probs says token i": ([0, 1, 2], 2),
-         STAYS: 0.8}, tree_law(),
+         STAYS: 0.8}, tree_promise(),
         {"the parent's distribution is used instead of the node's own": slip_walk(parent_row=True),
          "the path does not start with the root": slip_walk(no_root=True),
          "only the first child is looked at": slip_walk(first_child=True),
@@ -325,7 +325,7 @@ BLANKS = [
          "the first child fails, the second passes": ([0, 2], 1, [0.5, 0.8, [0.0, 0.5, 0.5]]),
          "the same tree, both fail": ([0], 2, [0.5, 0.8, [0.0, 0.0, 1.0]]),
          "a root alone, without draft_probs": ([0], 2, [[0.25, 0.35, 0.4]])},
-        tree_law("multi_round"),
+        tree_promise("multi_round"),
         {"the target is not updated after a rejection": slip_multi(keep_target=True),
          "the draft distribution keeps the rejected token, or loses it and is not normalised":
             slip_multi(keep_draft=True),

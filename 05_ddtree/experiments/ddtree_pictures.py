@@ -9,7 +9,7 @@ import statistics
 from functools import partial
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
+from matplotlib.patches import FancyBboxPatch
 
 from ddtree import BlockChainDrafter
 from experiments.ddtree_table import (
@@ -65,7 +65,7 @@ def decoders(target, block, sampler, budgets):
 def box(ax, place, size, text, color, fontsize=9):
     """A rounded box with a text in its middle; place: its lower left corner."""
     (x, y), (width, height) = place, size
-    ax.add_patch(plt.matplotlib.patches.FancyBboxPatch(
+    ax.add_patch(FancyBboxPatch(
         (x, y), width, height, boxstyle="round,pad=0,rounding_size=0.12",
         facecolor=tint(color, 0.25), edgecolor=color, linewidth=1.3))
     ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=fontsize,

@@ -23,8 +23,8 @@ from nanogpt.pictures.gif_panels import (
     draw_brought,
     draw_chain_bars,
     draw_dice,
+    draw_distribution,
     draw_gather,
-    draw_law,
     draw_lit_mask,
 )
 from nanogpt.pictures.gif_tree import (
@@ -110,13 +110,13 @@ def draw_side(figure, trace, shot):
     elif frame["verb"] == "draft" and len(frame["bars"]) > 1:
         charts = frame["bars"][:2]
         for place, chart in enumerate(charts):
-            draw_law(figure, new_panel(figure, left, bottom + 0.29 * (1 - place), width, 0.21),
-                     chart, 4)
+            panel = new_panel(figure, left, bottom + 0.29 * (1 - place), width, 0.21)
+            draw_distribution(figure, panel, chart, 4)
     else:
         dice = frame["lines"] and frame["verb"] != "draft"
         up = 0.15 if dice else 0
-        draw_law(figure, new_panel(figure, left, bottom + up, width, height - 0.06 - up),
-                 frame["bars"][0], 5 if dice else 7)
+        panel = new_panel(figure, left, bottom + up, width, height - 0.06 - up)
+        draw_distribution(figure, panel, frame["bars"][0], 5 if dice else 7)
         if dice:
             draw_dice(new_panel(figure, left, bottom - 0.03, width, 0.13), frame["lines"][0],
                       bool(frame["next"]))

@@ -39,7 +39,7 @@ def guess_colors(name):
     return DRAFTER, Q_INK
 
 
-def draw_law(figure, ax, bars, count):
+def draw_distribution(figure, ax, bars, count):
     """Bars of p, of q or of both; `count` rows, the marked ones among them.
 
     bars: see Story.bars; numbers that are no distribution are all shown.

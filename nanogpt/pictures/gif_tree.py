@@ -26,12 +26,10 @@ def twin(trace, frame, row):
     return any(prefix(other) == prefix(row) for other in frame["accepted"] if other < row)
 
 
-def new_panel(figure, left, bottom, width, height, title=""):
+def new_panel(figure, left, bottom, width, height):
     """Axes without a frame at a place in the figure, all numbers in shares of it."""
     ax = figure.add_axes((left, bottom, width, height))
     ax.axis("off")
-    if title:
-        figure.text(left, bottom + height + 0.012, title, fontsize=10, color=FAINT)
     return ax
 
 
