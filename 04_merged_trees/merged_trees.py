@@ -166,15 +166,20 @@ def trie_merge(trees, scores, budget):
     return keep_rows(tokens, parents, best, best_nodes(best, budget))
 
 
-def distinct_prefixes(tree):
-    """The token paths of all nodes, from the root down, a set of tuples; the root's is left out.
-
-    Example: the tree 0 -> 1 -> 2 with the tokens s, a, b gives {(a,), (a, b)}.
-    """
+def prefixes(tree):
+    """The token path of each node from the root down, a list of tuples; the root's is ()."""
     paths = [()]
     for token, parent in list(zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True))[1:]:
         paths.append(paths[parent] + (token,))
-    return set(paths[1:])
+    return paths
+
+
+def distinct_prefixes(tree):
+    """The token paths of all nodes, a set of tuples; the root's is left out.
+
+    Example: the tree 0 -> 1 -> 2 with the tokens s, a, b gives {(a,), (a, b)}.
+    """
+    return set(prefixes(tree)[1:])
 
 
 # ---------------------------------------------------------------- drafters for chapter 02's loop

@@ -77,6 +77,12 @@ def summarize(generations):
     }
 
 
+def tau_uncertainty(generations):
+    """Two standard errors of tau, from the tokens that each step brought."""
+    brought = [len(step.tokens) for g in generations for step in g.steps]
+    return 2 * statistics.stdev(brought) / len(brought) ** 0.5
+
+
 def speedup(generations, baseline):
     """Median over the prompts of (seconds per token of the baseline) / (of this decoder)."""
     # Ratios prompt by prompt: both saw the same text and the same moments of the machine.

@@ -23,8 +23,8 @@ from experiments.equal_budget import (
     draft_tokens,
     round_in_words,
     shape_name,
-    tau_uncertainty,
 )
+from nanogpt.contest import tau_uncertainty
 from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt

@@ -14,6 +14,7 @@ from nanogpt.pictures.plots import (
     FAINT,
     GREY,
     INK,
+    LOOK,
     ORANGE,
     RED,
     VERBS,
@@ -22,8 +23,6 @@ from nanogpt.pictures.plots import (
     plain_frame,
     tint,
 )
-
-LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}
 
 
 def strip(ax, y, blocks):

@@ -43,12 +43,6 @@ def shape_name(branching):
     return "tree " + "-".join(map(str, branching))
 
 
-def tau_uncertainty(generations):
-    """Two standard errors of tau, from the tokens that each step brought."""
-    brought = [len(step.tokens) for g in generations for step in g.steps]
-    return 2 * statistics.stdev(brought) / len(brought) ** 0.5
-
-
 def round_in_words(generations, plain, drafts):
     """Why the speed-up is less than tau -> sentences with the median times of a round."""
     tau, (whole, parts) = summarize(generations)["tau"], median_round(generations)

@@ -14,6 +14,7 @@ from nanogpt.pictures.plots import (
     GREY,
     HEADS,
     INK,
+    LOOK,
     ORANGE,
     VERBS,
     draw_tree,
@@ -23,9 +24,8 @@ from nanogpt.pictures.plots import (
     two_digits,
     visible,
 )
+from nanogpt.pictures.tint import NEWLINE
 from tree_attention import Tree  # chapter 02
-
-LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}
 
 
 def box(ax, place, text, color, strength=0.3):
@@ -101,7 +101,7 @@ def draw_further(texts, lengths, width=64, ax=None):
             color = HEADS[0] if one > two else HEADS[1] if two > one else GREY
             ax.add_patch(plt.Rectangle((x - 0.5, y - 0.45), 0.96, 0.9, edgecolor="none",
                                        facecolor=tint(color, 0.12 if one == two else 0.6)))
-        ax.text(x, y, text.replace("\n", "\u21b5"), ha="center", va="center", fontsize=9.5,
+        ax.text(x, y, text.replace("\n", NEWLINE), ha="center", va="center", fontsize=9.5,
                 family="DejaVu Sans Mono", parse_math=False,
                 color=INK if place in lengths else FAINT)
     patches = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, strength),
@@ -126,7 +126,7 @@ def draw_rivals(trees, scores, text_of_token, titles):
         confidences = torch.zeros(n, n)  # a row is a token of its own here: none comes twice
         for row, parent in enumerate(tree.parents.tolist()[1:], 1):
             confidences[parent, row] = math.exp(logs[row])
-        texts = [text_of_token(token).replace("\n", "\u21b5") for token in tree.tokens.tolist()]
+        texts = [text_of_token(token).replace("\n", NEWLINE) for token in tree.tokens.tolist()]
         draw_tree(Tree(range(n), tree.parents, confidences), texts.__getitem__,
                   colors=[ORANGE] + [color] * (n - 1), ax=ax)
         ax.texts[-1].set_text("on each edge: c, the head's probability of the path up to there")

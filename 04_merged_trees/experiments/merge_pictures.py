@@ -5,7 +5,7 @@ heads drafted is dark.
 """
 
 from dual_draft_routing import HeadDrafter  # chapter 03
-from merged_trees import MergedDrafter, accept_paths, block_mask, distinct_prefixes, merge
+from merged_trees import MergedDrafter, accept_paths, block_mask, distinct_prefixes, merge, prefixes
 from nanogpt.decoding import collect
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
@@ -18,7 +18,6 @@ FIRST_LONG = Tree([0, 1, 2, 3, 6], [-1, 0, 1, 1, 0])
 SECOND_LONG = Tree([0, 1, 4, 5, 7], [-1, 0, 1, 0, 1])
 SCORES = [0, -0.2, -1.0, -1.5, -2.2], [0, -0.3, -0.9, -1.2, -1.9]
 NAMES = ["s", "a", "b", "c", "d", "e", "f", "g"]
-LOOK = {"frameon": False, "fontsize": 9, "labelcolor": plots.INK}
 # What holds both heads' drafts is black; the router, which gives one of two trees away, is grey.
 STYLES = {"head 1": (plots.HEADS[0], "o", "--"), "routed": (plots.FAINT, "s", "--"),
           "merged": (plots.INK, "^", ":"), "trie-merged": (plots.INK, "D", "--")}
@@ -95,12 +94,10 @@ def draw_shared(sides, trie, n_first, second):
     """
     theirs = distinct_prefixes(second)
     ours = distinct_prefixes(Tree(sides.tokens[:n_first + 1], sides.parents[:n_first + 1]))
-    paths = [()]
-    for token, parent in zip(trie.tokens.tolist()[1:], trie.parents.tolist()[1:], strict=True):
-        paths.append(paths[parent] + (token,))
+    paths, known = prefixes(trie), distinct_prefixes(sides)
     shades = [plots.INK if path in ours and path in theirs or not path
               else plots.HEADS[path in theirs] for path in paths]
-    new = [NAMES[path[-1]] for path in paths[1:] if path not in distinct_prefixes(sides)]
+    new = [NAMES[path[-1]] for path in paths[1:] if path not in known]
     return draw_row_numbers(
         [sides, trie], [f"side by side: {len(sides) - 1} draft rows",
                         f"as a trie: {len(trie) - 1} draft rows"
@@ -153,5 +150,5 @@ def draw_price_of_rows(lines, here):
     for ax in axes:
         ax.set_ylim(low, high)
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=len(lines), **LOOK)
+                          ncols=len(lines), **plots.LOOK)
     return axes

@@ -5,9 +5,7 @@ Blue is what is kept (here: the root and the nodes of the tree), grey what is no
 
 import heapq
 import math
-import statistics
 from functools import partial
-from types import SimpleNamespace
 
 from matplotlib.patches import FancyBboxPatch
 
@@ -25,13 +23,15 @@ from experiments.ddtree_table import (
     tree,
 )
 from nanogpt.clock import interpolate
-from nanogpt.contest import speedup, summarize
+from nanogpt.contest import speedup, summarize, tau_uncertainty
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
     GREEN,
     GREY,
     INK,
+    LOOK,
+    MONO,
     SKY,
     new_axes,
     plain_frame,
@@ -42,8 +42,6 @@ from nanogpt.pictures.plots import (
 )
 
 DRAWN = "drawn chain of 3, p/q"
-LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}
-MONO = {"family": "DejaVu Sans Mono", "parse_math": False}
 
 
 def decoders(target, block, sampler, budgets):
@@ -278,11 +276,10 @@ def gain_in_words(tables, budgets):
             f"{(tau[z] - tau[y]) / (z - y):.3f} from {y} to {z}; B={y} has "
             f"{tau[y] / tau['chain'] - 1:.0%} more than the chain."]
     every = [runs for results in tables.values() for runs in results.values()]
-    error = max(statistics.stdev(len(step.tokens) for g in runs for step in g.steps)
-                / sum(len(g.steps) for g in runs) ** 0.5 for runs in every)
+    error = max(map(tau_uncertainty, every))
     tokens = min(sum(len(g.tokens) for g in runs) for runs in every)
     return [*sentences, f"Tau comes from {tokens} tokens per point and is uncertain by up to "
-            f"{2 * error:.1f} either way."]
+            f"{error:.1f} either way."]
 
 
 # ---------------------------------------------------------------- what a round costs
@@ -331,5 +328,4 @@ def predictions(tables, budgets, prices):
 def rows_and_taus(lines, names):
     """What the trees of these names verified and brought. lines: {name: contest.summarize(..)}
     -> (rows, taus)."""
-    chosen = [SimpleNamespace(**lines[name]) for name in names]
-    return [1 + line.drafted for line in chosen], [line.tau for line in chosen]
+    return [1 + lines[name]["drafted"] for name in names], [lines[name]["tau"] for name in names]

@@ -8,13 +8,23 @@ from nanogpt.pictures.gif_tree import (
     HEADS,
     HEIGHT,
     MIDDLE,
-    MONO,
     P_INK,
     Q_INK,
     new_panel,
     places,
 )
-from nanogpt.pictures.plots import BLUE, DRAFTER, FAINT, GREY, INK, ORANGE, TARGET, draw_mask, tint
+from nanogpt.pictures.plots import (
+    BLUE,
+    DRAFTER,
+    FAINT,
+    GREY,
+    INK,
+    MONO,
+    ORANGE,
+    TARGET,
+    draw_mask,
+    tint,
+)
 from nanogpt.pictures.story import several, short
 
 

@@ -4,7 +4,7 @@
 import matplotlib.pyplot as plt
 
 from nanogpt.pictures import plots
-from nanogpt.pictures.plots import BLUE, FAINT, GREY, INK, ORANGE, tint, tree_rows
+from nanogpt.pictures.plots import BLUE, FAINT, GREY, INK, MONO, ORANGE, tint, tree_rows
 from nanogpt.pictures.story import ancestor_rows, short
 from nanogpt.pictures.tint import NEWLINE
 
@@ -13,7 +13,6 @@ BEFORE = ("draft", "route")  # the verbs before the target has read anything
 HEADS = ("white", tint(plots.HEADS[0], 0.25), tint(plots.HEADS[1], 0.4))
 P_INK, Q_INK = "#9A6600", "#2A77A8"  # TARGET and DRAFTER, dark enough for small numbers
 WIDTH, HEIGHT, DPI = 8, 5, 100
-MONO = {"family": "DejaVu Sans Mono", "parse_math": False}
 MIDDLE = {"ha": "center", "va": "center"}
 
 

@@ -24,6 +24,8 @@ HEADS = (GREEN, PURPLE)
 TARGET, DRAFTER = ORANGE, SKY  # p and q
 MARKERS = "osD^vPX*"
 VERBS = {"draft": "#C9A66B", "verify": "#7C8DA6", "accept": "#A3B18A", "commit": "#D8CFC0"}
+LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}  # of a legend
+MONO = {"family": "DejaVu Sans Mono", "parse_math": False}  # of tokens
 MOST_LINES = 4  # in one panel; more are split into two rows of panels
 
 
