@@ -35,6 +35,7 @@ from experiments.real_model_table import (
     fitting_tokens,
     print_model,
     print_tables,
+    prompt_files,
     read_prompts,
 )
 from nanogpt import cli
@@ -46,7 +47,7 @@ from nanogpt.transformers_model import need_transformers
 
 
 def read_flags(argv):
-    """-> args, and args.sampler. Raises ValueError for a bad value."""
+    """-> args, with args.sampler and args.prompt_files. Raises ValueError for a bad value."""
     p = cli.Parser(__doc__.splitlines()[0])
     p.add_argument("--target", default=DEFAULT, help="the model that decides")
     p.add_argument("--draft", help="a smaller model of the same vocabulary, to draft with")
@@ -71,6 +72,9 @@ def read_flags(argv):
             raise ValueError(f"{name} is {value}; it must be at least {least}")
     if min(args.budgets) < 1:
         raise ValueError(f"budgets are {args.budgets}; each must be at least 1")
+    if not args.prompt.strip():
+        raise ValueError("the prompt is empty; it must hold at least one token")
+    args.prompt_files = prompt_files(args.prompts)
     return args
 
 
@@ -99,7 +103,7 @@ def main(argv=None):
     models = load_models(args, device)
     room = models.target.block_size - args.max_new_tokens
     prompt = fitting_tokens(models.tokenizer, args.prompt, room)
-    prompts = read_prompts(models.tokenizer, args.prompts, room)
+    prompts = read_prompts(models.tokenizer, args.prompt_files, room)
 
     print_model(args.target, models.target)
     start = best_method(models, args.sampler, args.budgets)

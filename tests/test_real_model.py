@@ -127,15 +127,25 @@ def test_the_script_at_a_temperature(folders, capsys):
     (["--prompts", "0"], "prompts is 0; it must be in [1, 12]"),
     (["--prompts", "13"], "prompts is 13"),
     (["--max-new-tokens", "1"], "max_new_tokens is 1; it must be at least 2"),
-    (["--max-new-tokens", "1020"], "with the answer only 4 fit into the model's window"),
-    (["--prompt", " "], "the prompt is empty"),
-    (["--prompt", "word " * 400], "the prompt has 1999 tokens; with the answer only 960 fit"),
-    (["--budgets", "0"], "budgets are [0]"), (["--temperature", "-1"], "temperature is -1.0"),
-    (["--threads", "0"], "threads is 0"), (["--device", "tpu"], "device is 'tpu'"),
+    (["--prompt", " "], "the prompt is empty"), (["--budgets", "0"], "budgets are [0]"),
+    (["--temperature", "-1"], "temperature is -1.0"), (["--threads", "0"], "threads is 0"),
+    (["--seed", "-1"], "seed is -1"), (["--device", "tpu"], "device is 'tpu'"),
     (["--precision", "int4"], "invalid choice: 'int4'"),
+])
+def test_bad_flags_are_refused_before_a_model_is_loaded(monkeypatch, capsys, flags, sentence):
+    monkeypatch.setattr(real_model, "load_models", lambda *a: pytest.fail("loaded first"))
+    with pytest.raises(SystemExit) as stopped:
+        run(lambda: real_model.main(flags))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and sentence in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("flags, sentence", [
+    (["--max-new-tokens", "1020"], "with the answer only 4 fit into the model's window"),
+    (["--prompt", "word " * 400], "the prompt has 1999 tokens; with the answer only 960 fit"),
     (["--drafter", "."], "'.' is no drafter"), (["--draft", "."], "'.' has no tokenizer"),
 ])
-def test_bad_flags_one_sentence_each(folders, capsys, flags, sentence):
+def test_what_does_not_fit_the_model_one_sentence_each(folders, capsys, flags, sentence):
     with pytest.raises(SystemExit) as stopped:
         run(lambda: real_model.main(["--target", folders.target, *flags]))
     error = capsys.readouterr().err

@@ -146,26 +146,23 @@ def contest(models, sampler, budgets, prompts, max_new_tokens):
 # ---------------------------------------------------------------- the prompts
 
 
-def read_prompts(tokenizer, n, room):
-    """The first n prompts of the folder -> {kind: tokens}.
-
-    Raises ValueError if there are fewer, or one is longer than `room` tokens.
-    """
+def prompt_files(n):
+    """The first n files of the folder of prompts. Raises ValueError if there are fewer."""
     files = sorted(PROMPTS.glob("*.txt"))
     if not 1 <= n <= len(files):
         raise ValueError(f"prompts is {n}; it must be in [1, {len(files)}], the number of files in "
                          f"{PROMPTS.name}")
-    prompts = {}
-    for file in files[:n]:
-        kind = file.stem.split("_", 1)[1].replace("_", " ")
-        prompts[kind] = fitting_tokens(tokenizer, file.read_text(encoding="utf-8"), room)
-    return prompts
+    return files[:n]
+
+
+def read_prompts(tokenizer, files, room):
+    """-> {kind: tokens}. Raises ValueError if a prompt is longer than `room` tokens."""
+    return {file.stem.split("_", 1)[1].replace("_", " "):
+            fitting_tokens(tokenizer, file.read_text(encoding="utf-8"), room) for file in files}
 
 
 def fitting_tokens(tokenizer, prompt, room):
-    """The prompt as the model reads it. Raises ValueError if it is empty or too long."""
-    if not prompt.strip():
-        raise ValueError("the prompt is empty; it must hold at least one token")
+    """The prompt as the model reads it. Raises ValueError if it is longer than `room` tokens."""
     tokens = chat_tokens(tokenizer, prompt.strip())
     if len(tokens) > room:
         raise ValueError(f"the prompt has {len(tokens)} tokens; with the answer only {room} fit "
