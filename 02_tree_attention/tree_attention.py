@@ -47,12 +47,13 @@ class Tree:
     picked from (target_probs are aligned alike). None if the drafter has no such rows to give.
     Raises ValueError if the parents do not make a tree, or the lengths differ.
 
-    The worked example of the article, cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5, depth first:
+    The article's worked example, root -> c0 -> c2, c3 and root -> c1 -> c4, c5, depth first (there
+    the root is called cur):
 
-        row      0    1   2   3   4   5   6
-        token   cur  c0  c2  c3  c1  c4  c5
-        parent  -1    0   1   1   0   4   4
-        depth    0    1   2   2   1   2   2
+        row       0   1   2   3   4   5   6
+        token  root  c0  c2  c3  c1  c4  c5
+        parent   -1   0   1   1   0   4   4
+        depth     0   1   2   2   1   2   2
     """
 
     tokens: torch.Tensor  # (N,) long, on the CPU

@@ -77,6 +77,17 @@ def summarize(generations):
     }
 
 
+def median_round(generations):
+    """-> (ms, {verb: ms}): the median of each verb over the steps, and their sum.
+
+    What happens between the verbs is left out.
+    """
+    steps = [step.seconds for g in generations for step in g.steps]
+    verbs = {verb: 1e3 * statistics.median(step.get(verb, 0.0) for step in steps)
+             for verb in ("draft", "verify", "accept", "commit")}
+    return sum(verbs.values()), verbs
+
+
 def tau_uncertainty(generations):
     """Two standard errors of tau, from the tokens that each step brought."""
     brought = [len(step.tokens) for g in generations for step in g.steps]

@@ -55,7 +55,7 @@ def bias(sampler, k, draft="random", rounds=1, length=None, allowed=None):
 
 
 @pytest.mark.parametrize("case", grid(k=(1, 2, 3), draft=DRAFTS), ids=str)
-def test_output_law_is_the_targets_exactly(case):
+def test_output_distribution_is_the_targets_exactly(case):
     for sampler in SAMPLERS if case["k"] < 3 else SAMPLERS[::2]:
         assert bias(sampler, **case) < 1e-12, sampler
 

@@ -140,7 +140,7 @@ class ToyBlock:
 
 @pytest.mark.parametrize("temperature, budget, rounds", [
     (0, 9, 2), (0.7, 1, 2), (1, 4, 2), (1, 9, 1), (0.7, 30, 1)])
-def test_output_law_is_the_targets_exactly(temperature, budget, rounds):
+def test_output_distribution_is_the_targets_exactly(temperature, budget, rounds):
     model = ToyModel(11, 3)
     for sampler in (Sampler(temperature), Sampler(temperature, top_p=0.8)):
         emitted = loop_distribution(
@@ -191,7 +191,7 @@ class Network:
 
 
 @pytest.mark.parametrize("sampler", [Sampler(1), Sampler(0.7, top_p=0.8)], ids=str)
-def test_the_output_law_of_real_networks_is_the_targets_exactly(sampler):
+def test_the_output_distribution_of_real_networks_is_the_targets_exactly(sampler):
     target = random_gpt(1, vocab=3)
     network, model = random_drafter(target, 1), Network(target)
     emitted = loop_distribution(

@@ -164,7 +164,7 @@ def test_an_answer_may_not_write_into_its_arguments_and_spoils_no_example(number
         assert grade_answer(blank, blank.taught()) == ("done", ""), blank.name
 
 
-def test_multi_round_may_overwrite_no_law_of_the_tree():
+def test_multi_round_may_overwrite_no_distribution_of_the_tree():
     blank = next(b for b in CHAPTERS["02"][1] if b.name == "multi_round")
     lines = [line for line in taught_lines(blank) if "draft_left.clone()" not in line]
     assert len(lines) == len(taught_lines(blank)) - 1

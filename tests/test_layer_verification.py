@@ -58,7 +58,7 @@ DEEP = [("multi-chain", 2, 3, 3), ("tapered", 2, 3, 2), ("multi-chain", 3, 2, 3)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", RULES)
-def test_output_law_is_the_targets_exactly(name, kind):
+def test_output_distribution_is_the_targets_exactly(name, kind):
     for shape, children_of in SHAPES.items():
         for b, H, V in SIZES:
             if judges(name, shape, b):
@@ -71,7 +71,7 @@ def test_output_law_is_the_targets_exactly(name, kind):
 
 
 @pytest.mark.parametrize("case", DEEP, ids=str)
-def test_output_law_on_deeper_and_wider_trees(case):
+def test_output_distribution_on_deeper_and_wider_trees(case):
     shape, b, H, V = case
     parents = shape_parents(SHAPES[shape], b, H)
     for name, rule in RULES.items():
@@ -81,7 +81,7 @@ def test_output_law_on_deeper_and_wider_trees(case):
 
 
 @pytest.mark.parametrize("name", ["TV + RRS", "LV + K-SEQ", "LV + RRS", "LV + CappedGR", "TRV"])
-def test_output_law_on_all_16384_full_trees_of_depth_3(name):
+def test_output_distribution_on_all_16384_full_trees_of_depth_3(name):
     parents = shape_parents(complete, 2, 3)
     assert bias_and_length(RULES[name], parents, tables("related", 2, 3, seed=1))[0] < 1e-12
 

@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 from nanogpt.pictures import plots  # noqa: E402
 from tree_attention import Tree  # noqa: E402
 
-# cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5
-TEXTS = ["cur", "c0", "c2", "c3", "c1", "c4", "c5", "a\n b$"]
+# root -> c0 -> c2, c3 and root -> c1 -> c4, c5
+TEXTS = ["root", "c0", "c2", "c3", "c1", "c4", "c5", "a\n b$"]
 TREE = Tree(range(7), [-1, 0, 1, 1, 0, 4, 4])
 PROBS = torch.full((7, 8), 0.125)
 
@@ -53,7 +53,7 @@ def test_tree_shows_every_node_edge_and_probability():
     assert colors.count(plots.GREY) == 4
     assert colors[-1] == plots.ORANGE
     bold = [t.get_text() for t in ax.texts if t.get_fontweight() == "bold"]
-    assert bold == ["cur", "c1", "c4", "a\\n\u2423b$"]
+    assert bold == ["root", "c1", "c4", "a\\n\u2423b$"]
 
 
 def test_tree_shows_both_models_and_given_colors():

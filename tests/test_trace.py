@@ -30,7 +30,7 @@ from tree_attention import TreeDrafter, multi_round, speculate, walk
 # ---------------------------------------------------------------- the dice
 
 
-def test_visible_dice_obeys_the_laws_of_dice():
+def test_visible_dice_obeys_the_rules_of_dice():
     """On an even grid of u every value comes as often as its probability says."""
     grid = [(i + 0.5) / 1000 for i in range(1000)]
     probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
@@ -230,12 +230,12 @@ def test_bars_are_distributions_and_agree_with_the_dice(traces, chapter):
     """None sums to more than 1, and a drawn token's bar is as long as its segment."""
     compared = 0
     for frame in traces[chapter]["frames"]:
-        charts = [chart for chart in frame["bars"] if chart["law"]]
+        charts = [chart for chart in frame["bars"] if chart["target_name"]]
         for chart in charts:
             for key in ("target", "draft"):
                 values = [row[key] for row in chart["rows"] if row[key] is not None]
                 assert all(0 <= value <= 1 for value in values)
-                if key == "target" or chart["guess"] != "q, surer head":  # that is of two heads
+                if key == "target" or chart["guess_name"] != "the larger q":  # of two heads
                     assert sum(values) <= 1 + 1e-5, frame["text"]
         hits = [s for line in frame["lines"] for s in line["segments"]
                 if s["hit"] and s["text"] not in ("keep", "reject")]

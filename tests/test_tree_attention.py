@@ -41,7 +41,7 @@ from tree_attention import (
 
 PROMPT = [0, 1]
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
-# cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5, depth first; tokens 9, 10, 12, 13, 11, 14, 15
+# root -> c0 -> c2, c3 and root -> c1 -> c4, c5, depth first; tokens 9, 10, 12, 13, 11, 14, 15
 ARTICLE = Tree([9, 10, 12, 13, 11, 14, 15], [-1, 0, 1, 1, 0, 4, 4])
 
 
@@ -77,7 +77,7 @@ def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=
 
 @pytest.mark.parametrize("accept", [walk, walk_by_coins, multi_round])
 @pytest.mark.parametrize("branching", [(1,), (2,), (3,), (2, 1), (1, 2), (2, 2)], ids=str)
-def test_output_law_is_the_targets_exactly(accept, branching):
+def test_output_distribution_is_the_targets_exactly(accept, branching):
     samplers = SAMPLERS
     if accept is multi_round and len(branching) == 2:  # thousands of trees instead of one
         samplers = [s for s in SAMPLERS if s != Sampler(1)] if branching != (2, 2) else SAMPLERS[3:]
@@ -139,7 +139,7 @@ def test_each_break_of_the_rule_shows_alone_and_the_repairs_have_none():
 
 def test_worked_example_of_the_article():
     assert ARTICLE.mask.int().tolist() == [
-        [1, 0, 0, 0, 0, 0, 0],  # cur
+        [1, 0, 0, 0, 0, 0, 0],  # root
         [1, 1, 0, 0, 0, 0, 0],  # c0
         [1, 1, 1, 0, 0, 0, 0],  # c2
         [1, 1, 0, 1, 0, 0, 0],  # c3

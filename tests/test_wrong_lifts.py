@@ -230,7 +230,7 @@ def test_wrong_traversal_is_caught():
 # ---------------------------------------------------------------- trees that were not drawn so
 
 
-def test_a_draft_law_other_than_the_one_drawn_from_is_caught():
+def test_a_draft_distribution_other_than_the_one_drawn_from_is_caught():
     """draft_probs before top-k instead of after it."""
     model, drafter = ToyModel(5, 3), ToyDraft(ToyModel(99, 3))
 

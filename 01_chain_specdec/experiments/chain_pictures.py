@@ -4,11 +4,9 @@ Blue is what is kept, grey what is rejected, orange what the target adds; times 
 of the verbs.
 """
 
-import statistics
-
 import torch
 
-from nanogpt.contest import summarize
+from nanogpt.contest import median_round, summarize
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -16,7 +14,6 @@ from nanogpt.pictures.plots import (
     INK,
     LOOK,
     ORANGE,
-    RED,
     VERBS,
     draw_cells,
     new_axes,
@@ -106,8 +103,8 @@ def draw_cut(committed, new, keep):
     draw_cells(ax, 1.9, committed + new, [FAINT] * past + [ORANGE] * len(new))
     draw_cells(ax, 0, committed + new, stays + [GREY] * (len(new) - keep))
     for y, length, text in ((1.9, past, "read"), (0, past + keep, "committed")):
-        ax.plot([length - 0.03] * 2, [y - 0.15, y + 0.95], color=RED, linewidth=2)
-        ax.text(length, y - 0.2, f"length {length}", color=RED, fontsize=8, ha="center", va="top")
+        ax.plot([length - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
+        ax.text(length, y - 0.2, f"length {length}", color=INK, fontsize=8, ha="center", va="top")
         ax.text(-0.2, y + 0.4, text, ha="right", va="center", fontsize=10, color=INK)
     if keep < len(new):
         ax.text(past + keep + 0.1, 0.95, "overwritten by the next forward", fontsize=8,
@@ -116,17 +113,6 @@ def draw_cut(committed, new, keep):
     ax.set_ylim(-0.6, 2.9)
     ax.axis("off")
     return ax
-
-
-def median_round(generations):
-    """-> (ms, {verb: ms}): the median of each verb over the steps, and their sum.
-
-    What happens between the verbs is left out.
-    """
-    steps = [step.seconds for g in generations for step in g.steps]
-    verbs = {verb: 1e3 * statistics.median(step.get(verb, 0.0) for step in steps)
-             for verb in ("draft", "verify", "accept", "commit")}
-    return sum(verbs.values()), verbs
 
 
 def draw_round(results, name, baseline):

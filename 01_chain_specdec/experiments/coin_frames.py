@@ -41,12 +41,12 @@ def tell_coins(story, rolls):
             left, guess = residual(left, guess), guess.clone()
             guess[token] = 0
             guess = guess / guess.sum() if guess.sum() > 0 else guess
-            story.frame("residual", "After a rejection the target's distribution is repaired. "
+            story.frame("accept", "After a rejection, q is subtracted from p where p is larger. "
                         + ("The next child is judged against what remains, the residual, and the "
                            "rejected token leaves q." if other else
                            "The next token is drawn from what remains, the residual."),
                         [here], story.bars(f"after {story.name(here)}", left,
-                                           guess if other else None, law="residual"))
+                                           guess if other else None, target_name="residual"))
     story.state = {**story.state, "accepted": path}
     story.own_token(rolls.pop(), here, "No child is left. The target draws its own token from the "
                     "residual" if children else "", residual=bool(children),

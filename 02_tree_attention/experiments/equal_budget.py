@@ -7,10 +7,9 @@ draft tokens, is held equal, and only the shape differs.
 import statistics
 from functools import partial
 
-from experiments.chain_pictures import median_round  # chapter 01
 from nanogpt.account import distinct_share, print_bottlenecks, print_differences
 from nanogpt.clock import interpolate
-from nanogpt.contest import predicted_speedup, speedup, summarize
+from nanogpt.contest import median_round, predicted_speedup, speedup, summarize
 from nanogpt.decoding import plain_decode
 from nanogpt.pictures import plots
 from nanogpt.printing import print_table

@@ -8,19 +8,19 @@ from nanogpt.printing import print_table
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
-NAMES = ["cur", "c0", "c2", "c3", "c1", "c4", "c5"]  # the article's tree, depth first
+NAMES = ["root", "c0", "c2", "c3", "c1", "c4", "c5"]  # the article's tree, depth first
 EXAMPLE = Tree(range(7), [-1, 0, 1, 1, 0, 4, 4])
 
 
 def print_worked_example(out):
     """Print the article's tree: mask, positions, the rows kept for the path c1, c4; draw them."""
-    print("\nThe worked example: cur -> c0 -> c2, c3 and cur -> c1 -> c4, c5\n")
+    print("\nThe worked example: root -> c0 -> c2, c3 and root -> c1 -> c4, c5\n")
     mask = EXAMPLE.mask.int().tolist()
     print_table(["row", "node", "parent", "position", *NAMES], [
         [row, NAMES[row], int(EXAMPLE.parents[row]), f"L+{EXAMPLE.depths[row]}", *mask[row]]
         for row in range(7)
     ])
-    wants = torch.eye(7)[[4, 0, 0, 0, 5, 6, 0]]  # a target that follows cur by c1, c1 by c4
+    wants = torch.eye(7)[[4, 0, 0, 0, 5, 6, 0]]  # a target that follows root by c1, c1 by c4
     path, _ = walk(EXAMPLE, wants, Dice(0))
     print(f"\naccepted: {' '.join(NAMES[row] for row in path)}; cache rows kept: {path}")
     plots.save(plots.draw_mask_beside_causal(EXAMPLE.mask, NAMES)[0], out / "mask.png")

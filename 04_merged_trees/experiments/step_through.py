@@ -48,7 +48,7 @@ def record(args, dataset, device, prompt):
     step.guesses = guesses_of(step.tokens, step.parents, first + second[1:], dataset.vocab_size)
     groups = [0] + [1 + (row >= len(first)) for row in range(1, len(step.tokens))]
     story = Story(step, decode, groups=groups, names=("head 1", "head 2"),
-                  scores=first + second[1:], guess_name="q, surer head")
+                  scores=first + second[1:], guess_name="the larger q")
     rolls = story.draft(
         lambda rows: f"Head {groups[rows[0]]} drafts {several(len(rows), 'node')}. At each edge "
         "stands its q.", groups=[range(1, len(first)), range(len(first), len(step.tokens))],

@@ -19,6 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
+from nanogpt.pictures import plots
 from nanogpt.pictures.gif_panels import (
     draw_brought,
     draw_chain_bars,
@@ -51,9 +52,10 @@ from nanogpt.pictures.plots import (
 
 LONGEST = 11_900  # milliseconds of a whole GIF
 SLIDE = (0.15, 0.35, 0.65, 0.85)  # how far the kept rows have moved, picture by picture
-COLORS = 40  # of the GIF's palette; one more says: as before
+COLORS = 44  # of the GIF's palette; one more says: as before
 EXACT = ("white", INK, FAINT, GREY, BLUE, ORANGE, DRAFTER, P_INK, Q_INK, *HEADS[1:],
-         tint(ORANGE, 0.25), tint(GREY, 0.35))
+         *plots.HEADS, *(tint(head, 0.75) for head in plots.HEADS), tint(ORANGE, 0.25),
+         tint(GREY, 0.35))
 
 @dataclass
 class Shot:

@@ -41,12 +41,12 @@ def draw_lit_mask(ax, trace, frame):
     ax.tick_params(labelsize=min(10, 0.75 * cell), pad=1)
 
 
-def guess_colors(name):
-    """Of q's bars and of its name: the drafter's, or those of the head that is named."""
+def head_colors(name, others):
+    """Of the bars and the name of a head, if `name` names one; else the others."""
     for head, color in enumerate(plots.HEADS, 1):
         if name.endswith(f"head {head}"):
             return tint(color, 0.75), color
-    return DRAFTER, Q_INK
+    return others
 
 
 def draw_distribution(figure, ax, bars, count):
@@ -54,13 +54,13 @@ def draw_distribution(figure, ax, bars, count):
 
     bars: see Story.bars; numbers that are no distribution are all shown.
     """
-    count = count if bars["law"] else max(count, len(bars["rows"]))
+    count = count if bars["target_name"] else max(count, len(bars["rows"]))
     marked = [r for r in bars["rows"] if r["marked"]]
     kept = [r for r in bars["rows"] if not r["marked"]][:max(count - len(marked), 0)]
     rows = [r for r in bars["rows"] if r in marked or r in kept]
     both = [(key, color, ink, name) for key, color, ink, name in (
-        ("target", TARGET if bars["law"] else tint(INK, 0.6), P_INK, bars["law"]),
-        ("draft", *guess_colors(bars["guess"]), bars["guess"]))
+        ("target", TARGET if bars["target_name"] else tint(INK, 0.6), P_INK, bars["target_name"]),
+        ("draft", *head_colors(bars["guess_name"], (DRAFTER, Q_INK)), bars["guess_name"]))
         if any(row[key] is not None for row in rows)]
     left, top = ax.get_position().x0, ax.get_position().y1
     figure.text(left, top + (0.055 if len(both) > 1 else 0.012), bars["title"], fontsize=10,
@@ -79,6 +79,8 @@ def draw_distribution(figure, ax, bars, count):
             height, value = 0.68 / len(both), row[key]
             y = place - 0.34 + (i + 0.5) * height
             if value is not None:
+                if not bars["target_name"]:  # numbers of the heads, such as their confidence
+                    color, _ = head_colors(row["text"], (color, None))
                 ax.barh(y, value / longest, height, color=color)
                 ax.text(value / longest + 0.02, y, short(value), fontsize=9, va="center",
                         color=INK)
@@ -115,7 +117,7 @@ def draw_brought(ax, trace):
     ax.text(0.5, 0.64, f"{several(count, 'token').partition(' ')[2]} from one forward",
             fontsize=13, color=INK, **MIDDLE)
     names = [("accepted draft", BLUE, BLUE), ("the target's own token", ORANGE, ORANGE),
-             ("rejected, struck out", tint(GREY, 0.35), GREY)]
+             ("not accepted, struck out", tint(GREY, 0.35), GREY)]
     names += [(f"drafted by {name}", face, FAINT)
               for name, face in zip(trace["groups"], HEADS[1:], strict=False)]
     for place, (name, face, edge) in enumerate(names):

@@ -62,7 +62,7 @@ def node_look(trace, frame, row):
 def pointed(trace, frame):
     """The rows to ring: none if the frame speaks of all of them."""
     everyone = len(frame["focus"]) >= trace["verified"]
-    return [] if everyone or frame["verb"] not in ("accept", "residual") else frame["focus"]
+    return [] if everyone or frame["verb"] != "accept" else frame["focus"]
 
 
 def draw_box(ax, place, text, face, edge, ink, struck=False, ring=False):

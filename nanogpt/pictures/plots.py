@@ -259,8 +259,8 @@ def draw_cache(committed, new, kept, ax=None):
     for row in range(len(new)):
         ax.text(past + row + 0.47, 3.1, str(row), ha="center", fontsize=7.5, color=FAINT)
     for y, end in ((2.2, past), (0, past + len(kept))):
-        ax.plot([end - 0.03] * 2, [y - 0.15, y + 0.95], color=RED, linewidth=2)
-        ax.text(end, y - 0.22, "length", color=RED, fontsize=8, ha="center", va="top")
+        ax.plot([end - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
+        ax.text(end, y - 0.22, "length", color=INK, fontsize=8, ha="center", va="top")
     for y, text in ((2.6, "before"), (0.4, "after")):
         ax.text(-0.2, y, text, ha="right", va="center", fontsize=10, color=INK)
     ax.set_xlim(-1.7, width + 0.2)

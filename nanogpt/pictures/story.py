@@ -67,24 +67,26 @@ class Story:
         self.frames.append({"verb": verb, "text": text, "focus": list(focus), "bars": bars,
                             "lines": lines, "gif": gif, **self.state})
 
-    def bars(self, title, target=None, guess=None, marked=(), count=7, law=None, name=None):
+    def bars(self, title, target=None, guess=None, marked=(), count=7, target_name=None,
+             guess_name=None):
         """The most probable tokens of p, of q or of both (V,), the marked ones always among them.
 
-        A token whose probability is not known (nan) has no bar. law, name: what they are called.
+        A token whose probability is not known (nan) has no bar. The names stand in the legend.
         """
-        laws = [torch.nan_to_num(law.double()) for law in (target, guess) if law is not None]
-        ranked = torch.stack(laws).amax(0).argsort(descending=True, stable=True).tolist()
+        known = [torch.nan_to_num(probs.double()) for probs in (target, guess)
+                 if probs is not None]
+        ranked = torch.stack(known).amax(0).argsort(descending=True, stable=True).tolist()
         kept = [t for i, t in enumerate(ranked) if i < count - len(marked) or t in marked]
-        kept = sorted(kept[:max(count, len(marked))], key=lambda t: -float(laws[0][t]))
-        return {"title": title, "law": law or self.target_name,
-                "guess": name or self.guess_name, "rows": [
+        kept = sorted(kept[:max(count, len(marked))], key=lambda t: -float(known[0][t]))
+        return {"title": title, "target_name": target_name or self.target_name,
+                "guess_name": guess_name or self.guess_name, "rows": [
             {"text": self.text(t), "target": number(target, t), "draft": number(guess, t),
              "marked": t in marked} for t in kept if t in marked
             or any(number(one, t) is not None for one in (target, guess))]}
 
     def plain_bars(self, title, pairs, marked=None):
         """Bars of other numbers: pairs of (text, number); marked: the place of one."""
-        return {"title": title, "law": "", "guess": "", "rows": [
+        return {"title": title, "target_name": "", "guess_name": "", "rows": [
             {"text": text, "target": round(value, 6), "draft": None, "marked": i == marked}
             for i, (text, value) in enumerate(pairs)]}
 
@@ -143,7 +145,7 @@ class Story:
                 found.setdefault(title if place else parent, (title, guess, []))[2].append(row)
         count = 7 if len(found) == 1 else 4
         return [self.bars(title, guess=guess, marked=[self.step.tokens[row] for row in same],
-                          count=count, name=f"q, {self.names[self.groups[same[0]] - 1]}"
+                          count=count, guess_name=f"q, {self.names[self.groups[same[0]] - 1]}"
                           if self.scores else None)
                 for title, guess, same in (sorted(found.values(), key=lambda one: one[0]) if place
                                            else found.values())]
@@ -153,11 +155,11 @@ class Story:
         step, parent = self.step, self.step.parents[row]
         if not self.scores:
             return step.guesses[parent]
-        law = torch.full_like(step.target_probs[0], torch.nan)
+        probs = torch.full_like(step.target_probs[0], torch.nan)
         for other in step.below(parent):
             if self.groups[other] == self.groups[row]:
-                law[step.tokens[other]] = math.exp(self.scores[other] - self.scores[parent])
-        return law
+                probs[step.tokens[other]] = math.exp(self.scores[other] - self.scores[parent])
+        return probs
 
     def verify(self, more="", gif="One forward of the target reads all of it"):
         """The one forward of the target."""
@@ -188,7 +190,8 @@ class Story:
         why = why or "Every draft on this path stays, and the bonus token comes after them"
         self.frame("accept", f"{why}: u = {short(roll.u)} falls on {own}. It is the next root.",
                    [row], self.bars(f"after {self.name(row)}", roll.probs, guess, [roll.value],
-                                    law="residual" if residual else None), self.line(roll),
+                                    target_name="residual" if residual else None),
+                   self.line(roll),
                    gif=gif or f"The target adds its own token, {own}",
                    next={"text": self.text(roll.value), "parent": row})
 
@@ -249,11 +252,11 @@ def several(count, thing):
     return f"{count} {thing}{'s' * (count != 1)}"
 
 
-def number(law, token):
+def number(probs, token):
     """A probability for JSON; None where no distribution is given or the token is not known."""
-    if law is None or bool(law[token].isnan()):
+    if probs is None or bool(probs[token].isnan()):
         return None
-    return round(float(law[token]), 6)
+    return round(float(probs[token]), 6)
 
 
 def short(p):
