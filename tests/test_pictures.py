@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from nanogpt.pictures import gif, gif_tree, step_page
-from nanogpt.pictures.plots import BLUE, ORANGE
+from nanogpt.pictures.plots import BLUE, HEADS, ORANGE, tint
 from nanogpt.pictures.story import short
 from small_traces import CASES, CHAPTERS, all_traces, shipped, small_models
 
@@ -202,8 +202,9 @@ def test_a_gif_shows_what_was_drawn(traces, tmp_path):
 def test_colours_that_mean_something_stay_exact():
     palette = gif.shared_palette([Image.new("RGB", (8, 8), color) for color in ("red", "lime")])
     assert palette.shape == (gif.COLORS, 3)
-    own = Image.new("RGB", (3, 2), tuple(round(255 * part) for part in to_rgb(ORANGE)))
-    assert (palette[gif.nearest(own, palette)] == np.asarray(own)).all()
+    for color in (ORANGE, *HEADS, *(tint(head, 0.75) for head in HEADS)):
+        own = Image.new("RGB", (3, 2), tuple(round(255 * part) for part in to_rgb(color)))
+        assert (palette[gif.nearest(own, palette)] == np.asarray(own)).all()
 
 
 def test_unchanged_pixels_are_transparent():
