@@ -12,9 +12,12 @@ from chain_specdec import residual  # noqa: E402
 from experiments.chain_pictures import (  # noqa: E402
     draw_cost_and_timeline,
     draw_cut,
+    draw_k_sweep,
     draw_repair,
     draw_round,
+    speedup_uncertainty,
 )
+from experiments.k_sweep import Line  # noqa: E402
 from nanogpt.decoding import Generation, Step  # noqa: E402
 
 P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.6, 0.1, 0.3])
@@ -67,3 +70,33 @@ def test_a_cut_moves_the_length_and_no_cell():
     assert cells[1.9] == cells[0] == [0, 1, 2, 3, 4]
     told = [text.get_text() for text in ax.texts]
     assert "length 2" in told and "length 4" in told and "overwritten by the next forward" in told
+
+
+def test_a_sweep_shows_its_points_and_how_uncertain_they_are():
+    def texts(seconds):  # rounds of 2, 4, 2, 4 tokens: their deviation is 2 / 3 ** 0.5
+        steps = [Step([1] * 2), Step([1] * 4)]
+        return [Generation([0] + [1] * 6, steps, each) for each in seconds]
+
+    results = {"plain": texts([1, 1]), "bigram, K=2": texts([1 / 2, 1 / 4]),
+               "57K GPT, K=2": texts([1, 1])}
+    lines = {name: Line(name.split(",")[0], 2, 0.5, 3, 1, 1, 1, 2.5) for name in results
+             if name != "plain"}
+    for ax, point, errors in zip(draw_k_sweep(lines, results, "plain"), (3, 2.5),
+                                 ((2 / 3**0.5, 2 / 3**0.5), (2, 0)), strict=True):
+        assert [list(curve[0].get_ydata()) for curve in ax.containers] == [[point], [point]]
+        bars = [curve[2][0].get_segments()[0][:, 1] for curve in ax.containers]
+        assert [(top - low) / 2 for low, top in bars] == pytest.approx(errors)
+        left, right = (curve[0].get_xdata()[0] for curve in ax.containers)
+        assert 1.9 < left < 2 < right < 2.1  # side by side
+        assert [tick.get_text() for tick in ax.get_xticklabels()] == ["2"]
+    one = {name: runs[:1] for name, runs in results.items()}
+    assert speedup_uncertainty(one["bigram, K=2"], one["plain"]) == 0  # one prompt has no spread
+    for runs in one.values():
+        runs[0].steps.pop()
+    draw_k_sweep(lines, one, "plain")  # nor has one round
+
+
+def test_a_repair_has_one_legend_without_repeats():
+    figure = draw_repair(P, Q, residual(P, Q))[0].figure
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "target p", "kept, min(p, q)", "rejected", "drawn after a rejection"]

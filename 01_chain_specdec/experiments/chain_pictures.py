@@ -1,12 +1,14 @@
 """The lesson's pictures: what a row costs, where rejected probability goes, a round's time.
 
-Blue is what is kept, grey what is rejected, orange what the target adds; times have the colours
-of the verbs.
+Blue is what is kept, light blue a draft, grey what is rejected, orange what the target adds; times
+have the colours of the verbs, and the two drafters colours that mean nothing else.
 """
+
+import statistics
 
 import torch
 
-from nanogpt.contest import median_round, summarize
+from nanogpt.contest import median_round, summarize, tau_uncertainty
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -14,12 +16,16 @@ from nanogpt.pictures.plots import (
     INK,
     LOOK,
     ORANGE,
+    SKY,
     VERBS,
     draw_cells,
     new_axes,
     plain_frame,
     tint,
 )
+
+# Colour, marker and shift of each drafter's curve: at one K the two error bars stand side by side.
+DRAFTERS = (("#8C5A2B", "o", 0.975), ("#6A4FA3", "s", 1.025))
 
 
 def strip(ax, y, blocks):
@@ -71,9 +77,9 @@ def draw_repair(target_probs, draft_probs, residual_probs=None):
     """
     p, q = target_probs.tolist(), draft_probs.tolist()
     kept = torch.minimum(target_probs, draft_probs).tolist()
-    axes = new_axes(5 if residual_probs is None else 9.5, 3.2, 1 if residual_probs is None else 2)
+    axes = new_axes(5 if residual_probs is None else 9.5, 3.4, 1 if residual_probs is None else 2)
     axes = [axes] if residual_probs is None else axes
-    tokens, most = range(len(p)), 1.35 * max(p + q)
+    tokens, most = range(len(p)), 1.1 * max(p + q)
     for ax, title in zip(axes, ["what the drafter proposes", "what is emitted"], strict=False):
         ax.bar(tokens, kept, 0.6, color=BLUE, label="kept, min(p, q)")
         ax.hlines(p, [t - 0.38 for t in tokens], [t + 0.38 for t in tokens], color=INK,
@@ -86,33 +92,79 @@ def draw_repair(target_probs, draft_probs, residual_probs=None):
     if residual_probs is not None:
         added = (sum(surplus) * residual_probs).tolist()
         axes[1].bar(tokens, added, 0.6, kept, color=ORANGE, label="drawn after a rejection")
-    for ax in axes:
-        ax.legend(**LOOK, ncols=3, loc="upper center", columnspacing=1, handlelength=1.3)
+    names = {name: handle for ax in axes
+             for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    axes[0].figure.legend(names.values(), names.keys(), loc="outside lower center", **LOOK,
+                          ncols=len(names))
     return axes
 
 
 def draw_cut(committed, new, keep):
     """A chain's cache before and after a commit: the same cells, only the length moves. -> Axes
 
-    committed: texts of the last rows of the text; new: texts of the rows of this round; keep: how
-    many of the new ones stay.
+    committed: texts of the last rows of the text; new: texts of the rows of this round, the root
+    and the drafts; keep: how many of the new ones stay.
     """
     past, width = len(committed), len(committed) + len(new)
     ax = new_axes(1.6 + 0.6 * width, 2.4)
     stays = [FAINT] * past + [BLUE] * keep
-    draw_cells(ax, 1.9, committed + new, [FAINT] * past + [ORANGE] * len(new))
+    draw_cells(ax, 1.9, committed + new, [FAINT] * past + [BLUE] + [SKY] * (len(new) - 1))
     draw_cells(ax, 0, committed + new, stays + [GREY] * (len(new) - keep))
     for y, length, text in ((1.9, past, "read"), (0, past + keep, "committed")):
         ax.plot([length - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
         ax.text(length, y - 0.2, f"length {length}", color=INK, fontsize=8, ha="center", va="top")
         ax.text(-0.2, y + 0.4, text, ha="right", va="center", fontsize=10, color=INK)
+    for left, right, text in ((past, past + 1, "root"), (past + 1, width, "drafts")):
+        ax.text((left + right) / 2, 2.85, text, ha="center", va="bottom", fontsize=8, color=FAINT)
     if keep < len(new):
         ax.text(past + keep + 0.1, 0.95, "overwritten by the next forward", fontsize=8,
                 color=FAINT)
     ax.set_xlim(-1.9, width + 1.6)
-    ax.set_ylim(-0.6, 2.9)
+    ax.set_ylim(-0.6, 3.3)
     ax.axis("off")
     return ax
+
+
+def count_steps(generations):
+    return sum(len(g.steps) for g in generations)
+
+
+def speedup_uncertainty(generations, baseline):
+    """Two standard errors of a speed-up, from its spread over the prompts; 0 for one prompt."""
+    ratios = [g.tokens_per_second / b.tokens_per_second
+              for g, b in zip(generations, baseline, strict=True)]
+    return 2 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+
+
+def draw_k_sweep(lines, results, baseline):
+    """Two panels over K, each point with its uncertainty: tau on the left, speed-up on the right.
+
+    lines: {name: experiments.k_sweep.Line}; results: {name: list of Generation}; baseline: the
+    name of plain decoding in it. -> the two Axes.
+    """
+    left, right = new_axes(10, 3.7, columns=2)
+    drafters = dict.fromkeys(line.drafter for line in lines.values())
+    for drafter, (color, marker, shift) in zip(drafters, DRAFTERS, strict=True):
+        own = {name: line for name, line in lines.items() if line.drafter == drafter}
+        xs = [line.k * shift for line in own.values()]
+        for ax, ys, errors in (
+                (left, [line.tau for line in own.values()],
+                 [tau_uncertainty(results[name]) if count_steps(results[name]) > 1 else 0
+                  for name in own]),
+                (right, [line.measured for line in own.values()],
+                 [speedup_uncertainty(results[name], results[baseline]) for name in own])):
+            ax.errorbar(xs, ys, errors, color=color, marker=marker, markersize=5.5, linewidth=1.8,
+                        elinewidth=1, capsize=3, label=drafter)
+    right.axhline(1, color=INK, linewidth=1, linestyle=":")
+    plain_frame(left, "tokens per target forward (tau)", "drafted tokens K")
+    plain_frame(right, "speed-up over plain decoding", "drafted tokens K")
+    ticks = sorted({line.k for line in lines.values()})
+    for ax in (left, right):
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(ticks, [str(k) for k in ticks])
+        ax.minorticks_off()
+    left.legend(**LOOK, loc="upper left")
+    return left, right
 
 
 def draw_round(results, name, baseline):
@@ -135,8 +187,7 @@ def draw_round(results, name, baseline):
     steps = [(step, VERBS["verify"], f"{step:.1f}")] * int(tau)
     strip(ax, 0, [*steps, ((tau - int(tau)) * step, VERBS["verify"], "")])
     ax.set_yticks([1, 0], [f"one round\n{name}", f"{tau:.2f} plain steps"])
-    plain_frame(ax, f"one round beside the plain steps that write as many tokens, {tau:.2f}",
-                "milliseconds")
+    plain_frame(ax, f"one round of {tau:.2f} tokens, and {tau:.2f} plain steps", "milliseconds")
     ax.grid(visible=False)
     ax.set_xlim(0, max(1.03 * longest, 1.4 * end))
     return ax, tau * step / end

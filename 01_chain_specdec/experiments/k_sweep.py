@@ -12,6 +12,7 @@ from functools import partial
 import torch
 
 from chain_specdec import acceptance_rate, draft, expected_speedup, expected_tokens, speculate_chain
+from experiments.chain_pictures import draw_k_sweep
 from nanogpt.account import why_not_faster
 from nanogpt.clock import cost_curve, interpolate, median_ms
 from nanogpt.contest import speedup, summarize
@@ -147,13 +148,12 @@ def print_sweep(lines, results):
 
 def save_figures(lines, results, out):
     """tau and speed-up over K; predicted against measured; acceptance by draft position."""
-    curves, shares = {}, {}
+    shares = {}
     for drafter in dict.fromkeys(line.drafter for line in lines.values()):
         own = [line for line in lines.values() if line.drafter == drafter]
-        curves[drafter] = ([x.k for x in own], [x.tau for x in own], [x.measured for x in own])
         k = own[-1].k
         shares[drafter] = acceptance_by_position(results[method_name(drafter, k)], k)
-    plots.save(plots.draw_sweep(curves, "drafted tokens K", log2=True)[0], out / "sweep.png")
+    plots.save(draw_k_sweep(lines, results, PLAIN)[0], out / "sweep.png")
     points = {name: (line.from_tau, line.measured) for name, line in lines.items()}
     plots.save(plots.draw_predicted(points), out / "predicted.png")
     plots.save(plots.draw_positions(shares), out / "positions.png")
