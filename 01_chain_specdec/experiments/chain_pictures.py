@@ -126,6 +126,7 @@ def draw_cut(committed, new, keep):
 
 
 def count_steps(generations):
+    """The rounds of all texts together."""
     return sum(len(g.steps) for g in generations)
 
 
