@@ -1,11 +1,14 @@
 """Single heads, routing and merging at equal budgets: per head, and in all."""
 
+from collections import defaultdict
 from functools import partial
+from statistics import mean
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter  # chapter 03
 from merged_trees import MergedDrafter, TrieDrafter, accept_paths
-from nanogpt.contest import speedup, summarize
+from nanogpt.contest import compare, speedup, summarize, tau_uncertainty
 from nanogpt.decoding import plain_decode
+from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
 from tree_attention import speculate, walk  # chapter 02
 
@@ -48,6 +51,59 @@ def methods(target, heads, sampler, budget):
         f"merged, {budget} + {budget}": partial(merged, budget),
         f"trie-merged, {twice}": partial(drafted_by, trie, twice),
     }
+
+
+def measure(target, heads, sampler, prompts, names, budget=8, max_new_tokens=96):
+    """Some of the `methods`, by name -> as contest.compare."""
+    start = methods(target, heads, sampler, budget)
+    return compare({name: start[name] for name in names}, prompts, max_new_tokens)
+
+
+def print_taus(columns, names):
+    """Tau of these methods, with two standard errors; columns: {title: results of `measure`}."""
+    print_table(["", *columns], [
+        [name, *(f"{summarize(results[name])['tau']:.2f} +- {tau_uncertainty(results[name]):.2f}"
+                 for results in columns.values())] for name in names])
+
+
+def drafted_trees(name):
+    """Who drafts, and how many nodes a head. Example: 'merged, 8 + 8' -> ('both heads', '8')."""
+    who, nodes = name.split(", ")
+    return who if who.startswith("head ") else "both heads", nodes.split(" + ")[0]
+
+
+def priced(results, plain_ms):
+    """What decides whether a method pays: {name: (tau, draft nodes, drafting in plain steps)}.
+
+    results: {name: list of Generation} of `methods`; "plain" is left out; plain_ms: of a forward
+    that reads one row. Methods that draft the same trees get the same price, the mean of theirs.
+    """
+    sums = {name: summarize(runs) for name, runs in results.items() if name != "plain"}
+    took = defaultdict(list)
+    for name, line in sums.items():
+        took[drafted_trees(name)].append(line["verb_ms"]["draft"])
+    return {name: (line["tau"], line["drafted"], mean(took[drafted_trees(name)]) / plain_ms)
+            for name, line in sums.items()}
+
+
+def estimated_speedup(line, row_price, part=1):
+    """The lesson's formula: tau / (1 + n * row_price + part * drafting).
+
+    line: one of `priced`; row_price: in plain steps; part: of the price of drafting, 0 to 1.
+    Example: tau 3, 8 draft nodes at .125, drafting 1: 3 / (1 + 1 + 1) = 1.
+    """
+    tau, nodes, drafting = line
+    return tau / (1 + nodes * row_price + part * drafting)
+
+
+def print_speedups(lines, row_price):
+    """The formula where nothing costs time, rows, drafting, or both; a star at the fastest."""
+    table = []
+    for paid, price, part in (("nothing", 0, 0), ("rows", row_price, 0), ("drafting", 0, 1),
+                              ("rows and drafting", row_price, 1)):
+        gains = [estimated_speedup(line, price, part) for line in lines.values()]
+        table.append([paid, *("* " * (gain == max(gains)) + f"{gain:.2f}x" for gain in gains)])
+    print_table(["what costs time", *lines], table)
 
 
 def print_verdicts(results, budget):

@@ -5,6 +5,7 @@ heads drafted is dark.
 """
 
 from dual_draft_routing import HeadDrafter  # chapter 03
+from experiments.merge_budgets import estimated_speedup
 from merged_trees import MergedDrafter, accept_paths, block_mask, distinct_prefixes, merge, prefixes
 from nanogpt.decoding import collect
 from nanogpt.pictures import plots
@@ -126,7 +127,7 @@ def draw_same_rounds(means):
 def draw_price_of_rows(lines, here):
     """Speed-up against the price of a row: on the left drafting is free, on the right as measured.
 
-    lines: {name: (tau, draft nodes, drafting in plain steps)}, names as in merge_budgets.methods;
+    lines: as merge_budgets.priced gives them, {name: (tau, draft nodes, drafting in plain steps)};
     here: what one more row costs on this machine, in plain steps. Solid lines verify as many nodes
     as the first one, broken lines more. -> the two Axes.
     """
@@ -136,11 +137,11 @@ def draw_price_of_rows(lines, here):
     fewest = next(iter(lines.values()))[1]
     titles = ("drafting is free", "drafting costs what it costs here")
     for ax, part, title in zip(axes, (0, 1), titles, strict=True):
-        for name, (tau, nodes, draft) in lines.items():
+        for name, line in lines.items():
             color, marker, broken = STYLES[name.split(",")[0]]
-            speedups = [tau / (1 + nodes * price + part * draft) for price in prices]
+            speedups = [estimated_speedup(line, price, part) for price in prices]
             ax.plot([100 * price for price in prices], speedups, color=color, marker=marker,
-                    linestyle="-" if nodes < 1.5 * fewest else broken, markevery=15, label=name)
+                    linestyle="-" if line[1] < 1.5 * fewest else broken, markevery=15, label=name)
         ax.axvline(100 * here, color=plots.GREY, linewidth=1.4, zorder=0)
         ax.text(100 * here, 0.98, " this machine", color=plots.FAINT, fontsize=8, va="top",
                 transform=ax.get_xaxis_transform())

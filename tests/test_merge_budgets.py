@@ -1,0 +1,95 @@
+"""Chapter 04: the numbers behind the plot of the lesson, small enough to check by hand."""
+
+import matplotlib
+import pytest
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from experiments.merge_budgets import (  # noqa: E402
+    drafted_trees,
+    estimated_speedup,
+    measure,
+    methods,
+    priced,
+    print_speedups,
+    print_taus,
+)
+from experiments.merge_pictures import draw_price_of_rows  # noqa: E402
+from nanogpt.decoding import Generation, Step  # noqa: E402
+from nanogpt.sampling import Sampler  # noqa: E402
+from test_chain_specdec import random_gpt  # noqa: E402
+from test_dual_draft_routing import random_heads  # noqa: E402
+
+
+def generations(draft_ms, drafted, brought=(2, 4)):
+    """One text whose rounds bring so many tokens, each with the same drafting."""
+    steps = [Step([0] * n, drafted, seconds={"draft": draft_ms / 1e3}) for n in brought]
+    return [Generation([0] * (1 + sum(brought)), steps, 1.0)]
+
+
+def test_tau_stands_beside_two_standard_errors(capsys):
+    runs = {"routed, 8": generations(1, 8)}  # deviation 2 ** 0.5, 2 rounds
+    print_taus({"T = 0": runs, "T = 1": {"routed, 8": generations(1, 8, (5, 5))}}, ["routed, 8"])
+    head, _, line = capsys.readouterr().out.splitlines()
+    assert head.split("  ")[-1].strip() == "T = 1"
+    assert line == "routed, 8  3.00 +- 2.00  5.00 +- 0.00"
+
+
+def test_only_the_named_methods_are_measured():
+    target = random_gpt(1)
+    results = measure(target, random_heads(target, 1), Sampler(0), [[1, 2]],
+                      ["plain", "merged, 2 + 2"], budget=2, max_new_tokens=6)
+    assert list(results) == ["plain", "merged, 2 + 2"]
+    assert results["plain"][0].tokens == results["merged, 2 + 2"][0].tokens
+
+
+def test_the_fastest_has_a_star(capsys):
+    """Rows at .125, 3 and 4 tokens: 1.5 and 4 / 3, with drafting 1 and 4 / 3.5."""
+    lines = {"head 1, 8": (3, 8, 1), "routed, 16": (4, 16, 0.5)}
+    assert estimated_speedup(lines["head 1, 8"], 0.125) == 1
+    assert estimated_speedup(lines["head 1, 8"], 0.125, 0) == 1.5
+    print_speedups(lines, 0.125)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == [["nothing", "3.00x", "*", "4.00x"], ["rows", "*", "1.50x", "1.33x"],
+                    ["drafting", "1.50x", "*", "2.67x"],
+                    ["rows", "and", "drafting", "1.00x", "*", "1.14x"]]
+
+
+def test_methods_are_grouped_by_the_trees_that_they_draft():
+    target = random_gpt(1)
+    names = list(methods(target, random_heads(target, 1), Sampler(1), 8))[1:]
+    groups = {name: drafted_trees(name) for name in names}
+    assert groups["routed, 8"] == groups["merged, 8 + 8"] == groups["trie-merged, 8"]
+    assert groups["routed, 16"] == groups["trie-merged, 16"] == ("both heads", "16")
+    assert groups["merged, 4 + 4"] == ("both heads", "4")
+    assert groups["head 1, 8"] == ("head 1", "8") != groups["head 2, 8"]
+    assert groups["head 1, 8"] != groups["head 1, 16"]
+
+
+def test_the_same_trees_have_the_same_price():
+    lines = priced({"plain": generations(0, 0), "head 1, 8": generations(2, 8),
+                    "routed, 8": generations(3, 8), "merged, 8 + 8": generations(5, 16, (3, 5)),
+                    "trie-merged, 16": generations(6, 16)}, plain_ms=4.0)
+    assert list(lines) == ["head 1, 8", "routed, 8", "merged, 8 + 8", "trie-merged, 16"]
+    expected = {"head 1, 8": (3, 8, 0.5), "routed, 8": (3, 8, 1), "merged, 8 + 8": (4, 16, 1),
+                "trie-merged, 16": (3, 16, 1.5)}
+    assert all(lines[name] == pytest.approx(line) for name, line in expected.items())
+
+
+def test_the_plot_begins_at_tau_and_falls_with_the_price_of_a_row():
+    lines = {"head 1, 8": (2.0, 8.0, 0.5), "routed, 8": (2.4, 8.0, 1.0),
+             "trie-merged, 16": (3.0, 16.0, 1.0)}
+    free, paid = draw_price_of_rows(lines, here=0.08)
+    for ax, at_zero in ((free, [2, 2.4, 3]), (paid, [2 / 1.5, 1.2, 1.5])):
+        curves = ax.get_lines()[:3]
+        assert [line.get_label() for line in curves] == list(lines)
+        assert [line.get_linestyle() for line in curves] == ["-", "-", "--"]
+        assert [line.get_ydata()[0] for line in curves] == pytest.approx(at_zero)
+        assert ax.get_lines()[3].get_xdata()[0] == pytest.approx(8)  # percent
+        assert ax.get_lines()[0].get_xdata()[-1] == pytest.approx(10)
+    # The last price is .1: 3 / (1 + 16 * .1), and with drafting 3 / (1 + 16 * .1 + 1).
+    assert free.get_lines()[2].get_ydata()[-1] == pytest.approx(3 / 2.6)
+    assert paid.get_lines()[2].get_ydata()[-1] == pytest.approx(3 / 3.6)
+    plt.close("all")
