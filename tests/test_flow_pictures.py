@@ -45,7 +45,7 @@ def test_the_pipes_carry_flow_and_capacity():
 def test_the_second_step_of_the_chain():
     left, right = draw_second_step(np.array([0.5, 0.5]), np.array([0.9, 0.1]), 0.2, "ab")
     assert left.get_title() == "token verification: 0.60 arrives, times 0.2 = 0.12"
-    assert right.get_title() == "layer verification: 0.20 arrives, as it is"
+    assert right.get_title() == "target scaled by 0.2: 0.20 arrives"
     assert "0.500 / 0.900" in texts(left) and "0.180 / 0.180" in texts(right)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from experiments.lift_tables import (
     as_panels,
+    print_deeper,
     print_lifts,
     print_toy_gains,
     print_worth,
@@ -33,6 +34,18 @@ def test_a_rule_that_is_behind_is_counted_and_its_distance_said(capsys):
     print_toy_gains(lengths)
     told = capsys.readouterr().out
     assert "in 1 of 3 pairs" in told and "smallest difference is -11 standard errors" in told
+
+
+def test_deeper_trees_are_compared_pair_by_pair(capsys):
+    """LV writes 3.3 tokens for TV's 3, 10 percent, and 2.1 for 2 in flat trees, 5; GR there 20."""
+    def lengths(tv, lv):
+        return {"complete": {name: np.array([lv if "LV" in name else tv]) for name in NAMES}}
+
+    flat = lengths(1.0, 1.1)
+    flat["complete"]["LV + GR"] = np.array([1.4])
+    print_deeper(lengths(2.0, 2.3), flat, 2)
+    told = capsys.readouterr().out
+    assert "of depth 2 LV writes 5.0 to 20.0 percent more" in told and "in 2 of 3 pairs" in told
 
 
 def test_the_best_rule_is_named_with_its_distance(capsys):

@@ -118,16 +118,17 @@ def draw_node(ax, x, y, text, color=FAINT, strength=0.2):
 
 
 def draw_second_step(draft_probs, target_probs, score, names):
-    """A chain's second step as pipes: TV plays it anew, LV knows the first step's score.
+    """A chain's second step as pipes: TV plays it anew; beside it the target scaled by the score.
 
     draft_probs, target_probs (V,); score: P[the first draft is kept]; names: V texts. -> the Axes.
     """
     axes = new_axes(12.5, 3, columns=2)
-    for ax, name, scale in zip(axes, ("token", "layer"), (1.0, score), strict=True):
+    titles = ("token verification: {0:.2f} arrives, times {1:g} = {2:.2f}",
+              "target scaled by {1:g}: {0:.2f} arrives")
+    for ax, title, scale in zip(axes, titles, (1.0, score), strict=True):
         draw_flow(SpS, draft_probs, scale * target_probs, 1, names, ax)
         arrives = np.minimum(draft_probs, scale * target_probs).sum()
-        both = f"times {score:g} = {arrives * score:.2f}" if scale == 1 else "as it is"
-        ax.set_title(f"{name} verification: {arrives:.2f} arrives, {both}", fontsize=11, color=INK)
+        ax.set_title(title.format(arrives, score, arrives * score), fontsize=11, color=INK)
     return axes
 
 

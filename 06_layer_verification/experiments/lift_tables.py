@@ -15,9 +15,10 @@ STEPS = ("K-SEQ", "RRS", "GR")
 TITLES = {"multi-chain": "two chains", "tapered": "tapered trees", "complete": "complete trees"}
 
 
-def toy_lengths(seeds, trees):
+def toy_lengths(seeds, trees, depth=4):
     """Kept drafts on random tables, that many trees a seed -> {shape: {rule: array, by seed}}."""
-    found = {s: [mean_lengths(Setting(), s, seed, trees) for seed in seeds] for s in SHAPES}
+    setting = Setting(depth=depth)
+    found = {s: [mean_lengths(setting, s, seed, trees) for seed in seeds] for s in SHAPES}
     return {s: {rule: np.array([one[rule] for one in by_seed]) for rule in by_seed[0]}
             for s, by_seed in found.items()}
 
@@ -33,13 +34,18 @@ def as_panels(lengths):
     return panels
 
 
+def percent_more(lengths):
+    """{(shape, step): tokens a round that LV writes more than TV, in percent}."""
+    return {(s, step): 100 * (found[f"LV + {step}"] - found[f"TV + {step}"]).mean()
+            / (1 + found[f"TV + {step}"].mean()) for s, found in lengths.items() for step in STEPS}
+
+
 def print_toy_gains(lengths):
     """Where LV is ahead of TV, by how much, and where it gains least, in words."""
     more = {(s, step): found[f"LV + {step}"] - found[f"TV + {step}"]
             for s, found in lengths.items() for step in STEPS}
     errors = [x.mean() / (x.std(ddof=1) / len(x) ** 0.5) for x in more.values()]
-    percent = [100 * x.mean() / (1 + lengths[s][f"TV + {step}"].mean())
-               for (s, step), x in more.items()]
+    percent = percent_more(lengths).values()
     shape, step = min(more, key=lambda case: more[case].mean())
     print(f"LV is ahead of TV in {sum(x.mean() > 0 for x in more.values())} of {len(more)} pairs; "
           f"the smallest difference is {min(errors):+.0f} standard errors")
@@ -47,6 +53,14 @@ def print_toy_gains(lengths):
           "target's own included")
     print(f"it gains least with {step} on {TITLES[shape]}; most drafts kept there: "
           f"{max(lengths[shape], key=lambda rule: lengths[shape][rule].mean())}")
+
+
+def print_deeper(lengths, shallow, depth):
+    """toy_lengths' answers for deep trees, and for shallow ones of that depth, in words."""
+    deep, flat = percent_more(lengths), percent_more(shallow)
+    print(f"on trees of depth {depth} LV writes {min(flat.values()):.1f} to "
+          f"{max(flat.values()):.1f} percent more; deeper trees gain more in "
+          f"{sum(deep[case] > flat[case] for case in deep)} of {len(deep)} pairs")
 
 
 def print_lifts(tau, title):
