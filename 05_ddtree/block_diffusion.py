@@ -211,8 +211,8 @@ class BlockDraft:
         if table is None:
             return torch.log_softmax(logits / self.temperature, -1)
         # With a table the block is a Markov chain (conditional_marginals.py), and a marginal is
-        # what remains when the token before is summed out: q_k = sum over u of q_{k-1}(u) q_k(.|u)
-        steps = logits[:, None] + table[:len(logits)].cpu()  # (L, V, V): row u follows token u
+        # what remains when the token before is summed out: q_k = sum over v of q_{k-1}(v) q_k(.|v)
+        steps = logits[:, None] + table[:len(logits)].cpu()  # (L, V, V): row v follows token v
         q, marginals = F.one_hot(torch.tensor(root), logits.shape[1]).to(steps), [logits[:0]]
         for step in torch.softmax(steps / self.temperature, -1):
             q = q @ step  # (V,); before slot 1 stands the root, for certain

@@ -4,9 +4,9 @@ A marginal q_k knows the text, but not the tokens drafted before it. Where the t
 "to" or "an", q_1 offers t and a, q_2 offers o and n, and the tree drafts "tn" and "ao" as gladly.
 A transition table for each slot mends the nearest part of this:
 
-    q_k(x | u) = softmax(h_k + W_k[u])[x]     h (L, V): the pass's logits; W (L, V, V): learned
+    q_k(x | v) = softmax(h_k + W_k[v])[x]     h (L, V): the pass's logits; W (L, V, V): learned
 
-where u is the token before slot k: the root for slot 1, the parent in the tree for the others. The
+where v is the token before slot k: the root for slot 1, the parent in the tree for the others. The
 table is trained with the network, in the same time (train_drafter.py). A prefix now has the
 probability q(u_1 .. u_d) = q_1(u_1 | root) q_2(u_2 | u_1) ... , a Markov chain. One pass still
 serves the whole tree, because W is looked up, not computed.

@@ -7,6 +7,7 @@ import torch
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.patches import Rectangle  # noqa: E402
 
 from ddtree import best_first_tree, node_masses  # noqa: E402
 from experiments.ddtree_pictures import (  # noqa: E402
@@ -22,8 +23,9 @@ from experiments.ddtree_pictures import (  # noqa: E402
     predictions,
     replay,
     rows_and_taus,
+    uncertainty,
 )
-from nanogpt.contest import compare, speedup  # noqa: E402
+from nanogpt.contest import compare, speedup, tau_uncertainty  # noqa: E402
 from nanogpt.sampling import Sampler  # noqa: E402
 from test_chain_specdec import random_gpt  # noqa: E402
 from test_ddtree import prefixes, random_drafter, random_marginals  # noqa: E402
@@ -81,6 +83,10 @@ def test_the_drafter_is_drawn_with_its_own_numbers():
     assert texts(ax).count("m") == 2  # a mask for each slot
     assert {"$q_1$", "$q_2$", ".40", ".30", ".25", "fuse"} < set(texts(ax))
     assert [text for text in texts(ax) if text in list("wxy")][:3] == ["w", "x", "y"]  # the context
+    # One scale: a bar is as long as its probability, in whatever slot.
+    bars = [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)]
+    assert [width / bars[0] for width in bars] == pytest.approx(
+        [1, 0.75, 0.5, 0.25] + [0.25 / 0.4] * 4)
 
 
 def test_the_views_of_a_slot_share_a_scale():
@@ -106,11 +112,14 @@ def test_what_budgets_bring_is_drawn_and_said():
     left, right = draw_gain(tables, [2, 4], 2)
     assert left.get_legend_handles_labels()[1] == ["DDTree, T=1", "its own chain, T=1"]
     assert len(right.containers) == 2  # with their bars
+    assert list(left.get_xticks()) == list(right.get_xticks()) == [2, 4]  # what was measured
     said = gain_in_words(tables, [2, 4])
     fast = speedup(tables[1.0]["DDTree, B=4"], tables[1.0]["plain"])
     line = predictions(tables, [2, 4], {1: 2.0, 8: 2.0})[1]
     assert line[::2] == ["T=1, B=4", "2.00", f"{fast:.2f}x"]
     assert said[0].startswith("T=1: chain, tau") and said[-1].startswith("Tau comes from 12 tokens")
+    assert uncertainty(tables) == max(map(tau_uncertainty, tables[1.0].values()))
+    assert f"up to {uncertainty(tables):.2f} either way" in said[-1]
 
 
 def test_drawn_drafts_take_part_only_above_temperature_0():

@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 
 from experiments.paper_in_one_number import (
+    CHATS,
     Row,
     by_model_and_method,
     draw_paper,
@@ -40,7 +41,7 @@ def test_speedup_over_tau():
     assert max(ratios.values()) == pytest.approx(0.79, abs=0.01)
     medians = {dataset: median(v for r, v in ratios.items() if r.dataset == dataset)
                for dataset in {r.dataset for r in ratios}}
-    assert set(sorted(medians, key=medians.get)[:2]) == {"MT-Bench", "Alpaca"}
+    assert set(sorted(medians, key=medians.get)[:2]) == set(CHATS)
 
 
 def test_the_fit_by_hand():
@@ -57,6 +58,19 @@ def test_a_round_costs_about_four_thirds_of_a_step():
     prices = {key: price_of_a_round(rows) for key, rows in groups.items()}
     assert len(prices) == 6
     assert all(1.3 < price < 1.5 for price in prices.values())
+
+
+def test_the_rows_of_conversations_are_hollow_and_below_their_lines():
+    rows = paper_rows()
+    for (_, method), group in by_model_and_method(rows).items():
+        off = residuals(group, price_of_a_round(group))
+        assert method == "DFlash" or all(
+            x < 0 for r, x in zip(group, off, strict=True) if r.dataset in CHATS)
+    hollow = {(r.tau, r.speedup) for r in rows if r.method == "DDTree" and r.dataset in CHATS}
+    dots = [dots for dots in draw_paper(rows).collections if len(dots.get_offsets())]
+    assert sum(len(d.get_offsets()) for d in dots) == 60
+    assert {tuple(place) for d in dots if (d.get_facecolor()[0] == 1).all()
+            for place in d.get_offsets().tolist()} == hollow
 
 
 def test_the_picture_holds_our_points():

@@ -82,13 +82,16 @@ def arrow(ax, start, end, color=FAINT):
     ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.2})
 
 
-def draw_slot(ax, x, y, number, probs, text_of_token, most=4):
-    """The `most` probable tokens of one slot as small bars, above the slot. probs (V,)."""
+def draw_slot(ax, x, y, number, probs, text_of_token, full, most=4):
+    """The `most` probable tokens of one slot as small bars, above the slot.
+
+    probs (V,); full: the probability that a bar of full length stands for.
+    """
     best = probs.topk(most)
     for place, (p, token) in enumerate(zip(best.values.tolist(), best.indices.tolist(),
                                            strict=True)):
         height = y + 0.42 * (most - 1 - place)
-        ax.barh(height, 0.45 * p / float(best.values[0]), 0.3, left=x + 0.27, color=SKY)
+        ax.barh(height, 0.45 * p / full, 0.3, left=x + 0.27, color=SKY)
         ax.text(x + 0.2, height, visible(text_of_token(token)), ha="right", va="center",
                 fontsize=9, color=INK, **MONO)
         ax.text(x + 0.77, height, two_digits(p), ha="left", va="center", fontsize=8, color=INK)
@@ -114,9 +117,10 @@ def draw_drafter(context, log_probs, text_of_token):
     ax.text((read + 1.55 + first) / 2, 2.38, "keys,\nvalues", ha="center", va="bottom",
             fontsize=8, color=FAINT)
     cell(ax, first, 0, text_of_token(context[-1]), BLUE)
+    highest = float(log_probs.max().exp())  # all slots on one scale
     for k in range(1, length + 1):
         cell(ax, first + wide * k, 0, "m", SKY)
-        draw_slot(ax, first + wide * k, 4.2, k, log_probs[k - 1].exp(), text_of_token)
+        draw_slot(ax, first + wide * k, 4.2, k, log_probs[k - 1].exp(), text_of_token, highest)
     for k in range(length + 1):
         arrow(ax, (first + wide * k + 0.4, 0.65), (first + wide * k + 0.4, 1.1))
         if k:
@@ -250,14 +254,18 @@ def draw_gain(tables, budgets, length):
             left.plot(xs, taus, look, color=color, markersize=7, label=label)
             right.errorbar(xs, fast, bars, fmt=look, color=color, markersize=7, elinewidth=1)
     right.axhline(1, color=INK, linewidth=1, linestyle=":")
-    ticks = [b for b in budgets if b != 4] + [32]  # 4 and 7 would touch
     for ax, title in ((left, "tokens per target forward (tau)"),
                       (right, "speed-up over plain decoding")):
         plain_frame(ax, title, "draft tokens verified per round (budget B)")
-        ax.set_xticks(sorted(ticks))
+        ax.set_xticks(budgets)
     left.figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
                        **LOOK)
     return axes
+
+
+def uncertainty(tables):
+    """The largest uncertainty of a tau among them, either way. tables: {temperature: results}."""
+    return max(tau_uncertainty(runs) for results in tables.values() for runs in results.values())
 
 
 def gain_in_words(tables, budgets):
@@ -275,11 +283,10 @@ def gain_in_words(tables, budgets):
             f"     Each node adds {(tau[b] - tau[a]) / (b - a):.3f} to tau from {a} to {b} nodes, "
             f"{(tau[z] - tau[y]) / (z - y):.3f} from {y} to {z}; B={y} has "
             f"{tau[y] / tau['chain'] - 1:.0%} more than the chain."]
-    every = [runs for results in tables.values() for runs in results.values()]
-    error = max(map(tau_uncertainty, every))
-    tokens = min(sum(len(g.tokens) for g in runs) for runs in every)
+    tokens = min(sum(len(g.tokens) for g in runs) for results in tables.values()
+                 for runs in results.values())
     return [*sentences, f"Tau comes from {tokens} tokens per point and is uncertain by up to "
-            f"{error:.1f} either way."]
+            f"{uncertainty(tables):.2f} either way."]
 
 
 # ---------------------------------------------------------------- what a round costs

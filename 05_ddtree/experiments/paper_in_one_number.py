@@ -26,6 +26,7 @@ from nanogpt.pictures import plots
 from nanogpt.printing import print_table
 
 TABLE = Path(__file__).with_name("paper_table1.csv")
+CHATS = ("MT-Bench", "Alpaca")  # conversations; most rows below their lines are theirs
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def own_points(results, plain, names):
 def draw_paper(rows, ours=None, ax=None):
     """Speed-up against tau: the paper's DDTree rows, a line per model, and our own points.
 
+    The rows of the two sets of conversations are hollow.
     ours: {name: (tau, speed-up)}, see own_points.
     """
     ax = ax or plots.new_axes(7.4, 4.6)
@@ -94,12 +96,16 @@ def draw_paper(rows, ours=None, ax=None):
              if method == "DDTree"}
     for i, (model, group) in enumerate(trees.items()):
         price, color = price_of_a_round(group), plots.SERIES[2 + i]
-        ax.scatter([r.tau for r in group], [r.speedup for r in group], s=16, color=color,
-                   label=f"{model}: a round costs {price:.2f} steps")
+        for chats in (False, True):
+            part = [r for r in group if (r.dataset in CHATS) == chats]
+            ax.scatter([r.tau for r in part], [r.speedup for r in part], s=20 if chats else 16,
+                       edgecolor=color, facecolor="white" if chats else color, zorder=2.5,
+                       label=None if chats else f"{model}: a round costs {price:.2f} steps")
         ax.plot([0, 11], [0, 11 / price], color=color,
                 linewidth=1 if i else 3, alpha=1 if i else 0.5)  # the second may hide the first
     ax.plot([0, 8], [0, 8], color=plots.GREY, linestyle="--", linewidth=1)
     ax.text(7.9, 8.1, "a round costs 1", fontsize=8, color=plots.FAINT, ha="right")
+    ax.text(6.8, 3.3, f"hollow dots: {', '.join(CHATS)}", fontsize=8, color=plots.FAINT)
     for i, (name, (tau, fast)) in enumerate((ours or {}).items()):
         ax.scatter(tau, fast, s=60, marker="*", edgecolor=plots.INK, zorder=3,
                    facecolor="white" if i % 2 else plots.INK,
