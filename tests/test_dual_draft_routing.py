@@ -19,7 +19,7 @@ from dual_draft_routing import (
     route,
 )
 from exact import ToyModel, ToyTarget, loop_distribution, target_distribution, total_variation
-from experiments.replay import Proposal, coin_tau, replay_all
+from experiments.replay import Proposal, coin_tau, gain, replay_all
 from experiments.router_report import methods
 from experiments.toy_head import ToyHead
 from nanogpt.decoding import collect
@@ -335,6 +335,12 @@ def test_the_coin_is_averaged_over_all_tosses():
     """Two tokens: one round if head 1 is taken first, two if head 2 is; 2 / 1.5 by hand."""
     known = {0: Proposal(0, [1, 0], [], [], []), 1: Proposal(1, [0, 0], [], [], [])}
     assert coin_tau([known]) == 2 / 1.5
+
+
+def test_a_gain_is_paired_by_text():
+    more, uncertain = gain([3, 7], [2, 2])  # 1 and 5: mean 3, deviation 8 ** 0.5
+    assert more == 3 and uncertain == pytest.approx(4)
+    assert gain([2, 9], [1, 8]) == (1, 0)  # the texts differ, what is gained on them does not
 
 
 def test_bad_input():

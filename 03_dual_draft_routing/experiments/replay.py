@@ -6,6 +6,7 @@ finished text is enough to know both heads' trees below every token of it, and t
 router on them, the oracle included, which in a real decoding would have to verify both trees.
 """
 
+import statistics
 from dataclasses import dataclass, replace
 
 import torch
@@ -152,6 +153,14 @@ def coin_tau(known):
                 reached[end] = reached.get(end, 0.0) + chance
                 rounds, tokens = rounds + chance, tokens + chance * (1 + length)
     return tokens / rounds
+
+
+def gain(runs, others):
+    """What one router brings more than another on the same texts -> tokens per round, and by how
+    much that is uncertain (two standard errors). Both: a tau for each text.
+    """
+    more = [one - other for one, other in zip(runs, others, strict=True)]
+    return statistics.mean(more), 2 * statistics.stdev(more) / len(more) ** 0.5
 
 
 def complementarity(steps):

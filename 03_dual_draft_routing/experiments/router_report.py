@@ -46,6 +46,11 @@ def print_routers(replayed):
     print(f"at every token: head 1 longer in {shares['head 1 longer']:.0%}, head 2 longer in "
           f"{shares['head 2 longer']:.0%}; where they differ, mu picks the longer one in "
           f"{shares['router right']:.0%}")
+    print_expectations(proposals)
+
+
+def print_expectations(proposals):
+    """A line for each head: how many accepted drafts it expects, and gets, on average."""
     for head in (0, 1):
         expected, accepted, correlation = calibration(proposals, head)
         print(f"head {head + 1} expects {expected:.2f} accepted drafts and gets {accepted:.2f}; "
@@ -99,4 +104,6 @@ def draw_choices(steps, text_of_token, text, ax=None):
                   ["would have been longer", "was chosen", *(f"{t:.2g}" for t in ticks)])
     ax.set_ylim(-0.5 * top, 1.3 * top)
     ax.legend(frameon=False, fontsize=9, ncols=2, loc="upper center")
-    return plots.plain_frame(ax, None, "root token of each step", "mean confidence")
+    plots.plain_frame(ax, None, "root of each round", "mean confidence")
+    ax.yaxis.set_label_coords(-0.05, 0.56)  # beside the numbers of the two lines
+    return ax
