@@ -2,11 +2,13 @@
 
 import matplotlib
 import pytest
+import torch
 
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
+from dual_draft_routing import HeadDrafter, mean_confidence, route  # noqa: E402
 from experiments.merge_budgets import (  # noqa: E402
     drafted_trees,
     estimated_speedup,
@@ -14,9 +16,16 @@ from experiments.merge_budgets import (  # noqa: E402
     methods,
     priced,
     print_speedups,
-    print_taus,
 )
 from experiments.merge_pictures import draw_price_of_rows  # noqa: E402
+from experiments.same_rounds import (  # noqa: E402
+    accepted,
+    best_part,
+    equal_rows,
+    print_gaps,
+    recorded_rounds,
+)
+from merged_trees import merge, prefixes, trie_merge  # noqa: E402
 from nanogpt.decoding import Generation, Step  # noqa: E402
 from nanogpt.sampling import Sampler  # noqa: E402
 from test_chain_specdec import random_gpt  # noqa: E402
@@ -29,12 +38,42 @@ def generations(draft_ms, drafted, brought=(2, 4)):
     return [Generation([0] * (1 + sum(brought)), steps, 1.0)]
 
 
-def test_tau_stands_beside_two_standard_errors(capsys):
-    runs = {"routed, 8": generations(1, 8)}  # deviation 2 ** 0.5, 2 rounds
-    print_taus({"T = 0": runs, "T = 1": {"routed, 8": generations(1, 8, (5, 5))}}, ["routed, 8"])
-    head, _, line = capsys.readouterr().out.splitlines()
-    assert head.split("  ")[-1].strip() == "T = 1"
-    assert line == "routed, 8  3.00 +- 2.00  5.00 +- 0.00"
+def test_a_gap_stands_beside_two_standard_errors(capsys):
+    print_gaps({"T = 0": {"routed, 2": [1, 2, 3, 2], "merged, 1 + 1": [1, 0, 3, 0]},
+                "T = 1": {"routed, 2": [0, 1], "merged, 1 + 1": [1, 2]}})
+    head, _, first, second = capsys.readouterr().out.splitlines()
+    assert head.split()[-6:] == ["T", "=", "0", "T", "=", "1"]
+    assert first.split() == ["routed,", "2", "2.00", "0.50"]
+    # The gaps are 0, -2, 0, -2: deviation (4 / 3) ** 0.5, 4 rounds.
+    assert second.split()[4:] == ["-1.00", "+-", "1.15", "+1.00", "+-", "0.00"]
+
+
+def test_a_smaller_budget_is_the_best_part_of_a_larger_one():
+    target = random_gpt(1)
+    for head in random_heads(target, 1):
+        head.reset()
+        head.observe([1], target(torch.tensor([[1, 2]]))[1], [0])
+        small, _ = HeadDrafter(head, budget=4).propose_scored(2, 9)
+        tree, scores = HeadDrafter(head, budget=8).propose_scored(2, 9)
+        assert prefixes(best_part(tree, scores, 4)) == prefixes(small)
+
+
+def test_three_ways_to_fill_the_same_rows_in_the_same_rounds():
+    target = random_gpt(1)
+    heads, prompts = random_heads(target, 1), [[1, 2], [2, 1]]
+    kept = equal_rows(target, heads, Sampler(1), prompts, 8, 25)
+    assert list(kept) == ["routed, 8", "merged, 4 + 4", "trie-merged, 8"]
+    recorded = list(recorded_rounds(target, heads, Sampler(1), prompts, 8, 25))
+    assert len(recorded) > 6 and {len(lengths) for lengths in kept.values()} == {len(recorded)}
+    for i, (trees, scores, tokens) in enumerate(recorded):
+        reach = [accepted(tree, tokens) for tree in trees]
+        assert kept["routed, 8"][i] == reach[route([mean_confidence(s) for s in scores])]
+        assert max(lengths[i] for lengths in kept.values()) <= max(reach) <= len(tokens) - 1
+    halves = [accepted(merge(*(best_part(t, s, 4) for t, s in zip(trees, scores, strict=True))),
+                       tokens) for trees, scores, tokens in recorded]
+    tries = [accepted(trie_merge(trees, scores, 8)[0], tokens)
+             for trees, scores, tokens in recorded]
+    assert (kept["merged, 4 + 4"], kept["trie-merged, 8"]) == (halves, tries)
 
 
 def test_only_the_named_methods_are_measured():

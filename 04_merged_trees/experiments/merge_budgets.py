@@ -6,7 +6,7 @@ from statistics import mean
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter  # chapter 03
 from merged_trees import MergedDrafter, TrieDrafter, accept_paths
-from nanogpt.contest import compare, speedup, summarize, tau_uncertainty
+from nanogpt.contest import compare, speedup, summarize
 from nanogpt.decoding import plain_decode
 from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
@@ -57,13 +57,6 @@ def measure(target, heads, sampler, prompts, names, budget=8, max_new_tokens=96)
     """Some of the `methods`, by name -> as contest.compare."""
     start = methods(target, heads, sampler, budget)
     return compare({name: start[name] for name in names}, prompts, max_new_tokens)
-
-
-def print_taus(columns, names):
-    """Tau of these methods, with two standard errors; columns: {title: results of `measure`}."""
-    print_table(["", *columns], [
-        [name, *(f"{summarize(results[name])['tau']:.2f} +- {tau_uncertainty(results[name]):.2f}"
-                 for results in columns.values())] for name in names])
 
 
 def drafted_trees(name):

@@ -4,9 +4,12 @@ The target draws every token itself, so the tokens of a round do not depend on w
 would have accepted as many of them as it holds.
 """
 
-from dual_draft_routing import HeadDrafter, mean_confidence, route  # chapter 03
-from merged_trees import MergedDrafter, accept_paths, distinct_prefixes, merge
+import statistics
+
+from dual_draft_routing import HeadDrafter, best_nodes, keep_rows, mean_confidence, route
+from merged_trees import MergedDrafter, accept_paths, distinct_prefixes, merge, trie_merge
 from nanogpt.decoding import collect
+from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
 from tree_attention import speculate  # chapter 02
 
@@ -32,6 +35,16 @@ def accepted(tree, tokens):
     return n
 
 
+def recorded_rounds(target, heads, sampler, prompts, budget, max_new_tokens):
+    """Decode with the union; yields for each round both trees, their scores, the tokens written."""
+    for seed, prompt in enumerate(prompts):
+        drafter = Remembering([HeadDrafter(head, budget=budget) for head in heads])
+        run = speculate(target, drafter, prompt, sampler, Dice(seed), accept_paths)
+        steps = collect(run, max_new_tokens).steps[:-1]  # the last one may have been cut
+        for step, (trees, scores) in zip(steps, drafter.rounds, strict=False):
+            yield trees, scores, step.tokens
+
+
 def same_rounds(target, heads, sampler, prompts, budget, max_new_tokens):
     """Decode with the union, and ask in every round who would have accepted how much.
 
@@ -39,19 +52,53 @@ def same_rounds(target, heads, sampler, prompts, budget, max_new_tokens):
     prefix of the other tree; the number of rounds.
     """
     totals, rows, repeated, n = [0, 0, 0, 0], 0, 0, 0
-    for seed, prompt in enumerate(prompts):
-        drafter = Remembering([HeadDrafter(head, budget=budget) for head in heads])
-        run = speculate(target, drafter, prompt, sampler, Dice(seed), accept_paths)
-        steps = collect(run, max_new_tokens).steps[:-1]  # the last one may have been cut
-        for step, (trees, scores) in zip(steps, drafter.rounds, strict=False):
-            union = merge(*trees)
-            lengths = [accepted(tree, step.tokens) for tree in trees]
-            chosen = lengths[route([mean_confidence(s) for s in scores])]
-            lengths += [chosen, accepted(union, step.tokens)]
-            totals = [total + length for total, length in zip(totals, lengths, strict=True)]
-            rows += len(union) - 1
-            repeated += len(union) - 1 - len(distinct_prefixes(union))
-        n += len(steps)
+    for trees, scores, tokens in recorded_rounds(target, heads, sampler, prompts, budget,
+                                                 max_new_tokens):
+        union = merge(*trees)
+        lengths = [accepted(tree, tokens) for tree in trees]
+        chosen = lengths[route([mean_confidence(s) for s in scores])]
+        lengths += [chosen, accepted(union, tokens)]
+        totals = [total + length for total, length in zip(totals, lengths, strict=True)]
+        rows += len(union) - 1
+        repeated += len(union) - 1 - len(distinct_prefixes(union))
+        n += 1
     names = ("head 1", "head 2", "the router's choice", "the union")
     means = {name: total / max(n, 1) for name, total in zip(names, totals, strict=True)}
     return means, repeated / max(rows, 1), n
+
+
+def best_part(tree, scores, budget):
+    """The tree that the same head grows with a smaller budget."""
+    return keep_rows(tree.tokens.tolist(), tree.parents.tolist(), scores,
+                     best_nodes(scores, budget))[0]
+
+
+def equal_rows(target, heads, sampler, prompts, rows, max_new_tokens):
+    """Three ways to verify `rows` draft rows (an even number), in the very same rounds.
+
+    -> {name: list, the drafts accepted in each round}, names as in merge_budgets.methods.
+    """
+    half = rows // 2
+    kept = {f"routed, {rows}": [], f"merged, {half} + {half}": [], f"trie-merged, {rows}": []}
+    for trees, scores, tokens in recorded_rounds(target, heads, sampler, prompts, rows,
+                                                 max_new_tokens):
+        rivals = (trees[route([mean_confidence(s) for s in scores])],
+                  merge(*map(best_part, trees, scores, (half, half))),
+                  trie_merge(trees, scores, rows)[0])
+        for lengths, tree in zip(kept.values(), rivals, strict=True):
+            lengths.append(accepted(tree, tokens))
+    return kept
+
+
+def print_gaps(columns):
+    """The first method's accepted drafts per round; how many more the others have, with two
+    standard errors. columns: {title: what equal_rows returns}."""
+    table = {name: [name] for name in next(iter(columns.values()))}
+    for kept in columns.values():
+        first = next(iter(kept.values()))
+        for name, lengths in kept.items():
+            gaps = [length - base for length, base in zip(lengths, first, strict=True)]
+            error = 2 * statistics.stdev(gaps) / len(gaps) ** 0.5
+            table[name].append(f"{statistics.mean(gaps):+.2f} +- {error:.2f}"
+                               if lengths is not first else f"{statistics.mean(first):.2f}")
+    print_table(["accepted drafts per round", *columns], table.values())
