@@ -89,8 +89,11 @@ def test_the_fastest_has_a_star(capsys):
     lines = {"head 1, 8": (3, 8, 1), "routed, 16": (4, 16, 0.5)}
     assert estimated_speedup(lines["head 1, 8"], 0.125) == 1
     assert estimated_speedup(lines["head 1, 8"], 0.125, 0) == 1.5
-    print_speedups(lines, 0.125)
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    print_speedups(lines, 0.125, {"head 1, 8": generations(1, 8, (3, 3)),
+                                  "routed, 16": generations(1, 16, (3, 5))})
+    *rows, _, told = capsys.readouterr().out.splitlines()[2:]
+    assert "costs 12.5%" in told and "are 2.00 at most" in told
+    rows = [line.split() for line in rows]
     assert rows == [["nothing", "3.00x", "*", "4.00x"], ["rows", "*", "1.50x", "1.33x"],
                     ["drafting", "1.50x", "*", "2.67x"],
                     ["rows", "and", "drafting", "1.00x", "*", "1.14x"]]

@@ -6,7 +6,7 @@ from statistics import mean
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter  # chapter 03
 from merged_trees import MergedDrafter, TrieDrafter, accept_paths
-from nanogpt.contest import compare, speedup, summarize
+from nanogpt.contest import compare, speedup, summarize, tau_uncertainty
 from nanogpt.decoding import plain_decode
 from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
@@ -89,14 +89,20 @@ def estimated_speedup(line, row_price, part=1):
     return tau / (1 + nodes * row_price + part * drafting)
 
 
-def print_speedups(lines, row_price):
-    """The formula where nothing costs time, rows, drafting, or both; a star at the fastest."""
+def print_speedups(lines, row_price, results):
+    """The formula where nothing costs time, rows, drafting, or both; a star at the fastest.
+
+    lines, results: as in `priced`; below the table, how uncertain their tau is.
+    """
     table = []
     for paid, price, part in (("nothing", 0, 0), ("rows", row_price, 0), ("drafting", 0, 1),
                               ("rows and drafting", row_price, 1)):
         gains = [estimated_speedup(line, price, part) for line in lines.values()]
         table.append([paid, *("* " * (gain == max(gains)) + f"{gain:.2f}x" for gain in gains)])
     print_table(["what costs time", *lines], table)
+    error = max(tau_uncertainty(results[name]) for name in lines)
+    print(f"\nOne more row costs {row_price:.1%} of a plain step. "
+          f"Two standard errors of tau are {error:.2f} at most.")
 
 
 def print_verdicts(results, budget):
