@@ -19,13 +19,17 @@ from exact import (
 from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
 from experiments.equal_budget import (
     SHAPES,
+    ahead,
     chain_and_best_tree,
     draft_tokens,
+    draw_uncertainty,
+    print_winners,
     round_in_words,
     shape_name,
 )
 from nanogpt.contest import tau_uncertainty
 from nanogpt.decoding import Generation, Step, collect, plain_decode
+from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
 from tree_attention import (
@@ -345,7 +349,28 @@ def test_a_round_in_words_has_its_times_and_their_quotient():
     told = round_in_words(rounds, text([1, 1], {"verify": 0.005}), 4)
     assert "10.0 ms, as long as 2.00 plain steps of 5.0 ms: 2.0 ms of drafting" in told
     assert "5 rows in 6.0 ms" in told and "3.00 / 2.00 = 1.50, not 3.00" in told
+    assert "The clock said 3.00:" in told  # 6 tokens in a second beside 2
     assert tau_uncertainty(rounds) == pytest.approx(2)  # 2 and 4: deviation 2 ** 0.5, 2 steps
+    ax, _ = plots.draw_sweep({"tree": ([4], [3.0], [1.5])}, "drafts")
+    bar, = draw_uncertainty(ax, {("tree", 4): rounds}).collections
+    assert [point.tolist() for point in bar.get_segments()[0]] == [[4, 1], [4, 5]]
+
+
+def test_one_is_ahead_if_the_mean_is_two_standard_errors_away(capsys):
+    def texts(*taus, seconds=1.0):  # a prompt each; 10 steps
+        return [Generation([0] * (1 + 10 * tau), [None] * 10, seconds) for tau in taus]
+
+    chain = texts(2, 2, 2)
+    assert ahead(texts(4, 4, 5), chain, "tau") == 1
+    assert ahead(chain, texts(4, 4, 5), "tau") == -1
+    assert ahead(texts(1, 2, 4), chain, "tau") == 0  # twice or half: no mean, all noise
+    assert ahead(texts(3, 3, 3), texts(2, 2, 2), "tau") == 1  # no noise at all
+    assert ahead(chain, chain, "tau") == 0
+    assert ahead(texts(4, 4, 5, seconds=9), chain, "tokens_per_second") == -1
+    print_winners({("toy, tree", 4): texts(4, 4, 5, seconds=9), ("toy, chain", 4): chain,
+                   ("toy, tree", 8): texts(1, 2, 4), ("toy, chain", 8): chain}, ["toy"], (4, 8))
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [
+        ["toy", "tokens", "4", "-", "8"], ["toy", "clock", "-", "4", "8"]]
 
 
 # ---------------------------------------------------------------- bad input

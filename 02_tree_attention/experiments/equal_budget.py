@@ -4,12 +4,13 @@ Verifying N rows costs the same whether they form a line or a tree. So the budge
 draft tokens, is held equal, and only the shape differs.
 """
 
+import math
 import statistics
 from functools import partial
 
 from nanogpt.account import distinct_share, print_bottlenecks, print_differences
 from nanogpt.clock import interpolate
-from nanogpt.contest import median_round, predicted_speedup, speedup, summarize
+from nanogpt.contest import median_round, predicted_speedup, speedup, summarize, tau_uncertainty
 from nanogpt.decoding import plain_decode
 from nanogpt.pictures import plots
 from nanogpt.printing import print_table
@@ -51,7 +52,37 @@ def round_in_words(generations, plain, drafts):
             f"{parts['draft']:.1f} ms of drafting,\na forward of {drafts + 1} rows in "
             f"{parts['verify']:.1f} ms, and a little more. "
             f"So {tau:.2f} tokens bring {tau:.2f} / {steps:.2f} = {tau / steps:.2f}, "
-            f"not {tau:.2f}.")
+            f"not {tau:.2f}.\nThe clock said {speedup(generations, plain):.2f}: it compares whole "
+            "texts, with their disturbances.")
+
+
+def ahead(tree, chain, measure):
+    """Which of two methods has more, prompt by prompt -> 1: the tree; -1: the chain; 0: too close.
+
+    tree, chain: lists of Generation of the same prompts, two or more; measure: "tau" or
+    "tokens_per_second". One is ahead if the mean of the logarithms of tree / chain is further
+    from zero than two standard errors.
+    """
+    logs = [math.log(getattr(t, measure) / getattr(c, measure))
+            for t, c in zip(tree, chain, strict=True)]
+    mean, error = statistics.mean(logs), statistics.stdev(logs) / len(logs) ** 0.5
+    return 0 if abs(mean) <= 2 * error else 1 if mean > 0 else -1
+
+
+def print_winners(results, drafters, budgets):
+    """Print the budgets at which tree or chain is ahead, in tokens per forward and by the clock.
+
+    results: {(f"{drafter}, tree", budget): list of Generation, and so for the chain}.
+    """
+    rows = []
+    for drafter in drafters:
+        for judge, measure in (("tokens", "tau"), ("clock", "tokens_per_second")):
+            found = {n: ahead(results[f"{drafter}, tree", n], results[f"{drafter}, chain", n],
+                              measure) for n in budgets}
+            rows.append([drafter, judge, *(
+                ", ".join(str(n) for n in budgets if found[n] == who) or "-" for who in (1, -1, 0)
+            )])
+    print_table(["drafter", "judge", "tree ahead at", "chain ahead at", "too close to say"], rows)
 
 
 def make_decoders(target, draft_model, sampler, accept=walk, shapes=None):
@@ -147,6 +178,19 @@ def print_greedy_texts(results, prompts, target):
     print_differences(results, PLAIN, prompts, target)
     distinct = statistics.mean(distinct_share(g.tokens) for g in results[PLAIN])
     print(f"share of distinct 6-grams in the plain texts: {distinct:.2f} (repetition flatters tau)")
+
+
+def draw_uncertainty(ax, results):
+    """Two standard errors of tau at each point of the lines in the Axes -> the Axes.
+
+    results: {(label of the line, x of the point): list of Generation}.
+    """
+    for line in ax.get_lines():
+        xs, taus = line.get_data()
+        errors = [tau_uncertainty(results[line.get_label(), x]) for x in xs]
+        ax.errorbar(xs, taus, errors, fmt="none", ecolor=line.get_color(), elinewidth=1.1,
+                    capsize=3, alpha=0.7)
+    return ax
 
 
 def print_conclusion(curve):
