@@ -253,7 +253,7 @@ def several(count, thing):
 
 
 def number(probs, token):
-    """A probability for JSON; None where no distribution is given or the token is not known."""
+    """A probability of probs (V,) for JSON; None if there are none or the token is not known."""
     if probs is None or bool(probs[token].isnan()):
         return None
     return round(float(probs[token]), 6)
