@@ -1,5 +1,6 @@
 """Chapter 02: chain against trees at the same number of draft tokens, who is ahead and why."""
 
+import matplotlib
 import pytest
 import torch
 
@@ -17,6 +18,8 @@ from nanogpt.contest import tau_uncertainty
 from nanogpt.decoding import Generation, Step
 from nanogpt.pictures import plots
 from tree_attention import TreeBigram, TreeDrafter
+
+matplotlib.use("Agg")
 
 
 def test_shapes_hold_their_budget_and_the_drafter_fills_it():
