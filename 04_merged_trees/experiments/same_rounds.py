@@ -6,7 +6,13 @@ would have accepted as many of them as it holds.
 
 import statistics
 
-from dual_draft_routing import HeadDrafter, best_nodes, keep_rows, mean_confidence, route
+from dual_draft_routing import (  # chapter 03
+    HeadDrafter,
+    best_nodes,
+    keep_rows,
+    mean_confidence,
+    route,
+)
 from merged_trees import MergedDrafter, accept_paths, distinct_prefixes, merge, trie_merge
 from nanogpt.decoding import collect
 from nanogpt.printing import print_table
@@ -68,7 +74,7 @@ def same_rounds(target, heads, sampler, prompts, budget, max_new_tokens):
 
 
 def best_part(tree, scores, budget):
-    """The tree that the same head grows with a smaller budget."""
+    """The tree that the same head grows with a smaller budget; scores: one per row, a list."""
     return keep_rows(tree.tokens.tolist(), tree.parents.tolist(), scores,
                      best_nodes(scores, budget))[0]
 
