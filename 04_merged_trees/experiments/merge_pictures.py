@@ -17,7 +17,7 @@ SECOND = Tree([0, 1, 4, 5], [-1, 0, 1, 0])
 # The same heads with one guess more each, and the score of every node: the sum of log q above it.
 FIRST_LONG = Tree([0, 1, 2, 3, 6], [-1, 0, 1, 1, 0])
 SECOND_LONG = Tree([0, 1, 4, 5, 7], [-1, 0, 1, 0, 1])
-SCORES = [0, -0.2, -1.0, -1.5, -2.2], [0, -0.3, -0.9, -1.2, -1.9]
+SCORES = [0, -0.2, -1.0, -1.5, -2.2], [0, -0.3, -0.9, -1.4, -1.9]
 NAMES = ["s", "a", "b", "c", "d", "e", "f", "g"]
 # What holds both heads' drafts is black; the router, which gives one of two trees away, is grey.
 STYLES = {"head 1": (plots.HEADS[0], "o", "--"), "routed": (plots.FAINT, "s", "--"),
