@@ -286,7 +286,7 @@ def gain_in_words(tables, budgets):
     tokens = min(sum(len(g.tokens) for g in runs) for results in tables.values()
                  for runs in results.values())
     return [*sentences, f"Tau comes from {tokens} tokens per point and is uncertain by up to "
-            f"{uncertainty(tables):.2f} either way."]
+            f"{uncertainty(tables):.2f} either way (two standard errors)."]
 
 
 # ---------------------------------------------------------------- what a round costs
