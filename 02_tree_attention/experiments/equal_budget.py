@@ -53,7 +53,7 @@ def round_in_words(generations, plain, drafts):
             f"{parts['verify']:.1f} ms, and a little more. "
             f"So {tau:.2f} tokens bring {tau:.2f} / {steps:.2f} = {tau / steps:.2f}, "
             f"not {tau:.2f}.\nThe clock said {speedup(generations, plain):.2f}: it compares whole "
-            "texts, with their disturbances.")
+            "texts, slow steps included.")
 
 
 def ahead(tree, chain, measure):
