@@ -3,14 +3,13 @@
 results, everywhere: {name: list of Generation}, one per prompt, from `contest.compare`.
 """
 
-import statistics
 from collections import defaultdict
 from types import SimpleNamespace
 
 import torch
 
 from nanogpt.clock import interpolate
-from nanogpt.contest import predicted_speedup, speedup, summarize
+from nanogpt.contest import median_round, predicted_speedup, speedup, summarize
 from nanogpt.decoding import plain_decode
 from nanogpt.device import device_name
 from nanogpt.packing import precision_of
@@ -182,7 +181,6 @@ def print_bottlenecks(results, baseline, curve):
         rows.append([name, f"{line['tau']:.2f}", f"{draft_ms:.2f}", f"{interpolate(curve, n):.2f}",
                      f"{line['ms_per_step']:.2f}", f"{predicted:.2f}x", f"{speedups[name]:.2f}x"])
     print_table(["method", "tau", "draft ms", "c(N) ms", "step ms", "predicted", "measured"], rows)
-    verify_ms = [1e3 * step.seconds.get("verify", 0.0)
-                 for generation in results[baseline] for step in generation.steps]
-    print_change_of_load(statistics.median(verify_ms), curve[1])
+    _, medians = median_round(results[baseline])
+    print_change_of_load(medians["verify"], curve[1])
     print(why_not_faster(max(speedups, key=speedups.get), results, baseline))

@@ -6,6 +6,8 @@ import statistics
 from nanogpt.clock import interpolate
 from nanogpt.decoding import collect, collecting
 
+VERBS = ("draft", "verify", "accept", "commit")
+
 
 def predicted_speedup(tau, curve, rows, draft_ms):
     """tau * c(1) / (c(rows) + draft): the speed-up if only drafting and the forward took time.
@@ -72,7 +74,7 @@ def summarize(generations):
         "ms_per_step": 1e3 * seconds / n,
         "drafted": sum(step.drafted for step in steps) / n,
         "verb_ms": {verb: 1e3 * sum(step.seconds.get(verb, 0.0) for step in steps) / n
-                    for verb in ("draft", "verify", "accept", "commit")},
+                    for verb in VERBS},
         "accepted": [n for g in generations for n in g.accepted],
     }
 
@@ -84,19 +86,28 @@ def median_round(generations):
     """
     steps = [step.seconds for g in generations for step in g.steps]
     verbs = {verb: 1e3 * statistics.median(step.get(verb, 0.0) for step in steps)
-             for verb in ("draft", "verify", "accept", "commit")}
+             for verb in VERBS}
     return sum(verbs.values()), verbs
+
+
+def two_standard_errors(values):
+    """How uncertain the mean of two or more values is, either way."""
+    return 2 * statistics.stdev(values) / len(values) ** 0.5
 
 
 def tau_uncertainty(generations):
     """Two standard errors of tau, from the tokens that each step brought."""
-    brought = [len(step.tokens) for g in generations for step in g.steps]
-    return 2 * statistics.stdev(brought) / len(brought) ** 0.5
+    return two_standard_errors([len(step.tokens) for g in generations for step in g.steps])
+
+
+def speedups(generations, baseline):
+    """(Seconds per token of the baseline) / (of this decoder), a list with one for each prompt."""
+    # Prompt by prompt: both saw the same text and the same moments of the machine.
+    return [g.tokens_per_second / b.tokens_per_second
+            for g, b in zip(generations, baseline, strict=True)]
 
 
 def speedup(generations, baseline):
-    """Median over the prompts of (seconds per token of the baseline) / (of this decoder)."""
-    # Ratios prompt by prompt: both saw the same text and the same moments of the machine.
-    ratios = [g.tokens_per_second / b.tokens_per_second
-              for g, b in zip(generations, baseline, strict=True)]
-    return statistics.median(ratios)  # one disturbed prompt moves a mean, not the median
+    """The median of the prompts' `speedups`."""
+    # One disturbed prompt moves a mean, not the median.
+    return statistics.median(speedups(generations, baseline))

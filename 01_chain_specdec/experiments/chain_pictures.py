@@ -4,11 +4,15 @@ Blue is what is kept, light blue a draft, grey what is rejected, orange what the
 have the colours of the verbs, and the two drafters colours that mean nothing else.
 """
 
-import statistics
-
 import torch
 
-from nanogpt.contest import median_round, summarize, tau_uncertainty
+from nanogpt.contest import (
+    median_round,
+    speedups,
+    summarize,
+    tau_uncertainty,
+    two_standard_errors,
+)
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -132,9 +136,8 @@ def count_steps(generations):
 
 def speedup_uncertainty(generations, baseline):
     """Two standard errors of a speed-up, from its spread over the prompts; 0 for one prompt."""
-    ratios = [g.tokens_per_second / b.tokens_per_second
-              for g, b in zip(generations, baseline, strict=True)]
-    return 2 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+    ratios = speedups(generations, baseline)
+    return two_standard_errors(ratios) if len(ratios) > 1 else 0.0
 
 
 def draw_k_sweep(lines, results, baseline):

@@ -10,7 +10,14 @@ from functools import partial
 
 from nanogpt.account import distinct_share, print_bottlenecks, print_differences
 from nanogpt.clock import interpolate
-from nanogpt.contest import median_round, predicted_speedup, speedup, summarize, tau_uncertainty
+from nanogpt.contest import (
+    median_round,
+    predicted_speedup,
+    speedup,
+    summarize,
+    tau_uncertainty,
+    two_standard_errors,
+)
 from nanogpt.decoding import plain_decode
 from nanogpt.pictures import plots
 from nanogpt.printing import print_table
@@ -65,8 +72,8 @@ def ahead(tree, chain, measure):
     """
     logs = [math.log(getattr(t, measure) / getattr(c, measure))
             for t, c in zip(tree, chain, strict=True)]
-    mean, error = statistics.mean(logs), statistics.stdev(logs) / len(logs) ** 0.5
-    return 0 if abs(mean) <= 2 * error else 1 if mean > 0 else -1
+    mean = statistics.mean(logs)
+    return 0 if abs(mean) <= two_standard_errors(logs) else 1 if mean > 0 else -1
 
 
 def print_winners(results, drafters, budgets):

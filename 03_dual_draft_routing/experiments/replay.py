@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from dual_draft_routing import BothHeads, HeadDrafter, confidence, mean_confidence, route
+from nanogpt.contest import two_standard_errors
 from nanogpt.decoding import collect, plain_decode, tokens_on
 from nanogpt.sampling import Dice
 
@@ -160,7 +161,7 @@ def gain(runs, others):
     much that is uncertain (two standard errors). Both: a tau for each text.
     """
     more = [one - other for one, other in zip(runs, others, strict=True)]
-    return statistics.mean(more), 2 * statistics.stdev(more) / len(more) ** 0.5
+    return statistics.mean(more), two_standard_errors(more)
 
 
 def complementarity(steps):

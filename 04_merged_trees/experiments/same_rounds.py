@@ -14,6 +14,7 @@ from dual_draft_routing import (  # chapter 03
     route,
 )
 from merged_trees import MergedDrafter, accept_paths, distinct_prefixes, merge, trie_merge
+from nanogpt.contest import two_standard_errors
 from nanogpt.decoding import collect
 from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
@@ -104,7 +105,6 @@ def print_gaps(columns):
         first = next(iter(kept.values()))
         for name, lengths in kept.items():
             gaps = [length - base for length, base in zip(lengths, first, strict=True)]
-            error = 2 * statistics.stdev(gaps) / len(gaps) ** 0.5
-            table[name].append(f"{statistics.mean(gaps):+.2f} +- {error:.2f}"
+            table[name].append(f"{statistics.mean(gaps):+.2f} +- {two_standard_errors(gaps):.2f}"
                                if lengths is not first else f"{statistics.mean(first):.2f}")
     print_table(["accepted drafts per round", *columns], table.values())
