@@ -6,12 +6,11 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from chain_specdec import BigramDraft, GPTDraft, speculate_chain
 from experiments.k_sweep import PLAIN, make_decoders, print_sweep, save_figures, sweep_lines
-from nanogpt import cli
 from nanogpt.account import print_differences, print_results, print_setting
 from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts

@@ -9,13 +9,12 @@ its pictures.
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from experiments import equal_budget as budgets
 from experiments.bias_of_the_rules import print_bias_of_the_rules
 from experiments.worked_example import print_worked_example, save_real_step
-from nanogpt import cli
 from nanogpt.account import print_results, print_setting
 from nanogpt.clock import cost_curve
 from nanogpt.contest import compare

@@ -6,13 +6,12 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from dual_draft_routing import HeadDrafter, RoutedDrafter, check_counts
 from experiments.replay import replay_all, texts_of
 from experiments.router_report import methods, print_routers, save_figures
-from nanogpt import cli
 from nanogpt.account import print_bottlenecks, print_differences, print_results, print_setting
 from nanogpt.clock import cost_curve
 from nanogpt.contest import compare

@@ -10,8 +10,8 @@ from dataclasses import asdict
 import torch
 from torch import nn
 
-from draft_heads import DraftHead, HeadConfig
 from nanogpt import train
+from draft_heads import DraftHead, HeadConfig
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler

@@ -6,14 +6,13 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from dual_draft_routing import HeadDrafter, check_counts  # chapter 03
 from experiments.merge_budgets import methods, print_verdicts
 from experiments.merge_pictures import save_figures
 from merged_trees import MergedDrafter, accept_paths
-from nanogpt import cli
 from nanogpt.account import print_bottlenecks, print_differences, print_results, print_setting
 from nanogpt.clock import cost_curve
 from nanogpt.contest import compare

@@ -13,11 +13,11 @@ the hub or folders.
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import torch
 
+from nanogpt import cli
 from dflash import load_dflash
 from experiments.real_model_files import (
     DEFAULT,
@@ -38,7 +38,6 @@ from experiments.real_model_table import (
     prompt_files,
     read_prompts,
 )
-from nanogpt import cli
 from nanogpt.device import pick_device
 from nanogpt.packing import PRECISIONS
 from nanogpt.printing import print_stream

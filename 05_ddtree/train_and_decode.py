@@ -7,9 +7,9 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from conditional_marginals import decode_conditional
 from ddtree import decode_ddtree
 from experiments.ddtree_table import (
@@ -22,7 +22,6 @@ from experiments.ddtree_table import (
     print_time_table,
     save_figures,
 )
-from nanogpt import cli
 from nanogpt.account import print_differences, print_results, print_setting
 from nanogpt.data import held_out_prompts
 from nanogpt.printing import print_stream

@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 import torch
 from tqdm import tqdm
 
-from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt import train
+from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding, pack, packed_dtype
 from nanogpt.sampling import Sampler

@@ -20,8 +20,7 @@ Source: "Layer Verification ..." (2026), Section 5.1, Table 1, Appendix G.
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import time
 from dataclasses import dataclass, fields, replace
@@ -30,11 +29,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from nanogpt import cli
 from experiments.all_rules import rules_for
 from experiments.rule_cost import print_costs
 from experiments.toy_report import print_lengths, print_sweep, save_numbers
 from iid_trees import SHAPES, shape_of, shape_parents
-from nanogpt import cli
 from nanogpt.sampling import Dice
 
 LARGEST_MODEL = 20_000_000  # logits of one model

@@ -7,12 +7,11 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from experiments.rule_table import methods, print_rules, print_same_trees, print_why, save_figure
 from iid_trees import SHAPES, shape_parents
-from nanogpt import cli
 from nanogpt.account import print_setting
 from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts

@@ -13,3 +13,12 @@
 
 Chapters import from here, never the other way round.
 """
+
+import sys
+from pathlib import Path
+
+# A chapter's folder starts with a digit, so it is no package: its modules are imported by their
+# plain names, `from tree_attention import Tree`, and this is the one place that makes it possible.
+# At the end of the path: a script's own folder, with its own bench.py, stays first.
+sys.path += [folder for folder in map(str, sorted(Path(__file__).resolve().parents[1].glob("0?_*")))
+             if folder not in sys.path]

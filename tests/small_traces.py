@@ -11,9 +11,9 @@ import torch
 
 import train_drafter
 import train_heads
+from nanogpt import cli, train
 from block_diffusion import BlockDrafter
 from draft_heads import DraftHead
-from nanogpt import cli, train
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.pictures import step_page
 from train_heads import default_configs

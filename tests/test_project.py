@@ -21,14 +21,14 @@ TAUGHT = [p for p in SOURCES if p.parent.name != "tests" and p.name != "exercise
 SCRIPTS = [p for p in TAUGHT if "nanogpt" not in p.parts
            and '__name__ == "__main__"' in p.read_text(encoding="utf-8")]
 NOTEBOOKS = sorted(ROOT.glob("0?_*/*.ipynb"))
-PATH_LINES = """import sys
-from pathlib import Path
+PATH_LINE = ("sys.path.insert(1, str(Path(__file__).resolve().parents[{up}]))"
+             "  # so that a plain clone runs, too\n")
+# The rooms that every chapter has: imported from inside their own folder only, if at all.
+ROOMS = {"train_and_decode", "step_through", "exercise", "bench", "pictures", "wrong"}
 
-ROOT = Path(__file__).resolve().parents[{up}]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
-"""
-# one per folder, never imported
-ALONE = {"train_and_decode", "step_through", "exercise", "__init__"}
+
+def is_room(path):
+    return path.stem in ROOMS and "nanogpt" not in path.parts
 
 
 def place(path):
@@ -54,11 +54,11 @@ def module_name(path):
     return ".".join(part for part in parts if part != "__init__")
 
 
-MODULES = {module_name(path): path for path in SOURCES if path.stem not in ALONE - {"__init__"}}
+MODULES = {module_name(path): path for path in SOURCES if not is_room(path)}
 
 
 def test_module_names_are_unique():
-    names = [module_name(p) for p in SOURCES if p.stem not in ALONE]
+    names = [module_name(p) for p in SOURCES if not is_room(p)]
     assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
 
 
@@ -75,7 +75,7 @@ def test_imports_run_one_way():
             assert allowed, f"{path} imports {name}"
             if path.parent == ROOT / "nanogpt":
                 assert other[1] != "pictures", f"{path.name} imports {name}"
-            idea = path.parent in CHAPTERS and path not in SCRIPTS and path.stem not in ALONE
+            idea = path.parent in CHAPTERS and path not in SCRIPTS and not is_room(path)
             if idea:
                 assert "experiments" not in other and "pictures" not in other, f"{path}: {name}"
 
@@ -112,12 +112,13 @@ def test_an_import_from_an_earlier_chapter_says_which():
 
 
 def test_only_scripts_find_the_project_by_themselves():
-    """And the file that a notebook runs first."""
+    """And the file that a notebook runs first; nanogpt/__init__.py then finds the chapters."""
     for path in TAUGHT:
         text, up = path.read_text(encoding="utf-8"), len(path.relative_to(ROOT).parts) - 1
-        alone = path in SCRIPTS or path.stem == "lesson"
-        assert text.count("sys.path") == alone, path
-        assert not alone or text.count(PATH_LINES.format(up=up)) == 1, path
+        if path.parent.name == "nanogpt" or path.stem == "lesson":
+            continue
+        assert text.count("sys.path") == (path in SCRIPTS), path
+        assert path not in SCRIPTS or text.count(PATH_LINE.format(up=up)) == 1, path
 
 
 def test_no_function_is_too_long():

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import real_model
+from nanogpt import transformers_model
 from experiments import real_model_files, real_model_table
 from experiments.real_model_lookup import LookupDrafter, TextTable
-from nanogpt import transformers_model
 from nanogpt.cli import run
 from nanogpt.data import CharTokenizer
 from nanogpt.huggingface import character_tokenizer

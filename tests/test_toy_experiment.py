@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import toy_experiment
+from nanogpt import cli
 from exact import Tables, all_trees
 from experiments import rule_cost
 from experiments.all_rules import RULES, rules_for
 from iid_trees import SHAPES, shape_parents
-from nanogpt import cli
 from toy_experiment import ManyDice, Setting, ToyPair, main, run_setting
 
 

@@ -5,11 +5,11 @@ from copy import deepcopy
 import pytest
 import torch
 
+from nanogpt import transformers_model
 from chain_specdec import GPTDraft, speculate_chain
 from dflash import DFlashChain, DFlashTree
 from experiments.compare_transformers import generate
 from experiments.real_model_lookup import LookupDrafter
-from nanogpt import transformers_model
 from nanogpt.account import print_differences
 from nanogpt.clock import cost_curve
 from nanogpt.decoding import collect, plain_decode

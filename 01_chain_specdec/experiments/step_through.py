@@ -6,14 +6,13 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain clone runs, too
 
 import torch
 
+from nanogpt import cli
 from chain_specdec import GPTDraft, speculate_chain
 from experiments.coin_frames import tell_coins
-from nanogpt import cli
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, instructive, watch

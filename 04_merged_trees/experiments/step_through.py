@@ -6,13 +6,12 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from dual_draft_routing import HeadDrafter  # chapter 03
 from experiments.walk_frames import tell_walk  # chapter 02
 from merged_trees import MergedDrafter, accept_paths
-from nanogpt import cli
 from nanogpt.packing import precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, guesses_of, instructive, remember, watch

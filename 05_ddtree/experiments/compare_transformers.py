@@ -12,18 +12,17 @@ prompt's own forward counted.
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain clone runs, too
 
 import time
 from dataclasses import dataclass
 
 import torch
 
+from nanogpt import cli
 from block_diffusion import BlockConfig
 from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from ddtree import decode_ddtree
-from nanogpt import cli
 from nanogpt.account import print_differences, texts_agree
 from nanogpt.contest import compare, speedup
 from nanogpt.data import held_out_prompts

@@ -13,13 +13,12 @@ that.
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain clone runs, too
 
 from functools import partial
 
-from experiments.ddtree_table import PLAIN, conditional, conditional_name, plain, sampled
 from nanogpt import cli
+from experiments.ddtree_table import PLAIN, conditional, conditional_name, plain, sampled
 from nanogpt.account import print_results, print_setting
 from nanogpt.contest import compare, speedup, summarize
 from nanogpt.data import held_out_prompts
@@ -86,7 +85,7 @@ def draw_temperatures(found, axes=None):
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, ROOT / "05_ddtree" / "figures")
+    cli.decoding_flags(p, Path(__file__).resolve().parents[1] / "figures")
     args = p.parse_args(argv)
     dataset, device = cli.setup(args)
     cli.check_decoding(args, dataset)

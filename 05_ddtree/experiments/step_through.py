@@ -6,13 +6,12 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from block_diffusion import BlockConfig
 from ddtree import DDTreeDrafter, node_masses
 from experiments.walk_frames import tell_walk  # chapter 02
-from nanogpt import cli
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, instructive, read_tree, remember, watch

@@ -9,12 +9,11 @@ the same text, at any temperature; only the number of forwards differs.
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain clone runs, too
 
+from nanogpt import cli
 from block_diffusion import BlockConfig
 from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
-from nanogpt import cli
 from nanogpt.account import first_difference
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.packing import for_decoding

@@ -11,16 +11,15 @@ chains and its trees without replacement by the p/q rule and multi-round rejecti
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = map(str, [ROOT, *ROOT.glob("0?_*")])  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain clone runs, too
 
 from functools import partial
 
+from nanogpt import cli
 from conditional_marginals import BlockLevels  # chapter 05
 from experiments.rule_table import PLAIN, judged, plain
 from iid_trees import SHAPES, SampledTreeDrafter
 from layer_verification import LayerVerification
-from nanogpt import cli
 from nanogpt.account import print_results, print_setting, why_not_faster
 from nanogpt.contest import compare, speedup
 from nanogpt.data import held_out_prompts
@@ -51,7 +50,7 @@ def methods(target, drafters, sampler):
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, ROOT / "06_layer_verification" / "figures")
+    cli.decoding_flags(p, Path(__file__).resolve().parents[1] / "figures")
     cli.sampler_flags(p, temperature=1.0)
     args = p.parse_args(argv)
     # As in this chapter's tables: both sides draw from the 20 most probable tokens at most.
