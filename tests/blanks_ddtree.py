@@ -6,7 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+import conditional_marginals
 from grading import Blank
+from nanogpt.exact.toy_models import ToyModel
+from nanogpt.exact.trees import best_mass, prefixes
 from tree_attention import Tree
 
 Q = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
@@ -18,13 +21,16 @@ WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).doubl
 def ddtree_promise():
     """The heap's tree must be worth as much as the best tree found by trying all."""
     import ddtree
-    from test_ddtree import best_value, random_marginals
 
     for seed in range(3):
+        log_probs = torch.stack([ToyModel(seed, 3).logits((i,)) for i in (0, 1)]).log_softmax(-1)
+
+        def mass(prefix, q=log_probs):
+            return float(sum(q[i, t] for i, t in enumerate(prefix)).exp())
+
         for budget in (1, 3, 5):
-            log_probs = random_marginals(seed, 2, 3)
             value = ddtree.surrogate(ddtree.best_first_tree(0, log_probs, budget), log_probs)
-            best = best_value(log_probs, budget)
+            best = best_mass(mass, 2, 3, budget)
             assert abs(value - best) < 1e-9, (
                 f"with budget {budget} the tree is worth {value:.3f}, the best one {best:.3f}")
 
@@ -131,14 +137,20 @@ def slip_below(slot=0, turned=False, plain=False, warm=False, rising=False, cut=
 
 def below_promise():
     """The heap on these children must be worth as much as the best tree found by trying all."""
-    from test_conditional_marginals import prefixes, probability, random_slots, tree_of
+    h = np.array([[1.0, 0.5, 0.0], [0.0, 0.2, 0.9]])
+    table = np.array([np.eye(3), np.eye(3)[[1, 2, 0]]])
 
-    h, w = random_slots(1, 2, 3)
-    found = [probability(h, w, 0, u) for u in prefixes(tree_of(h, w, 0, 4))]
-    nodes = [(a,) for a in range(3)] + [(a, b) for a in range(3) for b in range(3)]
-    best = sorted((probability(h, w, 0, u) for u in nodes), reverse=True)[:4]
-    assert abs(sum(found) - sum(best)) < 1e-9, (
-        f"with budget 4 the tree is worth {sum(found):.3f}, the best one {sum(best):.3f}")
+    def mass(prefix, total=1.0, before=0):
+        for slot, token in enumerate(prefix):
+            weights = np.exp(h[slot] + table[slot, before])
+            total, before = total * weights[token] / weights.sum(), token
+        return total
+
+    tree = conditional_marginals.best_conditional_tree(
+        0, conditional_marginals.Children(h, table, 1.0, 4), 2, 4)
+    found, best = sum(map(mass, prefixes(tree)[1:])), best_mass(mass, 2, 3, 4)
+    assert abs(found - best) < 1e-9, (
+        f"with budget 4 the tree is worth {found:.3f}, the best one {best:.3f}")
 
 
 class Levels(SimpleNamespace):

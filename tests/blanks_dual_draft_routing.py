@@ -4,8 +4,11 @@ import math
 
 import torch
 
-from dual_draft_routing import best_nodes
+from dual_draft_routing import HeadDrafter, RoutedDrafter, best_nodes
 from grading import Blank
+from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, random_nodes
+from nanogpt.sampling import Dice, Sampler
+from tree_attention import speculate
 
 RETURNED = "observe([5, 2], hidden, [0, 3]) is None"
 LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
@@ -14,11 +17,10 @@ LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 def best_nodes_promise():
     """If a node stays, its parent stays, also where a child is certain and has the same score."""
     import dual_draft_routing
-    from test_merged_trees import random_tree
 
     generator = torch.Generator().manual_seed(0)
     for seed in range(20):
-        parents, scores = random_tree(seed).parents.tolist(), [0.0]
+        parents, scores = random_nodes(seed)[1], [0.0]
         for parent in parents[1:]:
             scores.append(scores[parent] - int(torch.randint(2, (1,), generator=generator)))
         for budget in (1, 3, 6):
@@ -64,12 +66,7 @@ def observe_observe(f):
 
 def heads_promise():
     """After every commit each head has heard of the whole text."""
-    from dual_draft_routing import RoutedDrafter
-    from nanogpt.sampling import Dice, Sampler
-    from test_dual_draft_routing import PROMPT, ToyModel, ToyTarget, toy_pair
-    from tree_attention import speculate
-
-    pair, text = toy_pair(), list(PROMPT)
+    pair, text = [HeadDrafter(ToyHead(seed), 2, 2, 3) for seed in (8, 9)], [0, 1]
     steps = speculate(ToyTarget(ToyModel(5, 3)), RoutedDrafter(pair), text, Sampler(1), Dice(0))
     for number in range(4):
         text += next(steps).tokens

@@ -2,30 +2,37 @@
 
 import numpy as np
 
+from global_resolution import GR
 from grading import Blank
+from iid_trees import shape_of
+from layer_verification import LayerVerification, TokenVerification
+from nanogpt.exact.trees import all_trees, bias_and_length, tables
 from single_step_rules import KSEQ, RRS, TINY, positions_asked
 
 DRAFT = np.array([[0.5, 0.3, 0.2]])
 
 
-def lossless_promise(rules=("K-SEQ", "RRS", "GR")):
-    """The lifted rules must give the target's own distribution, by enumeration of all trees."""
-    from exact import all_trees, bias_and_length, tables
-    from test_layer_verification import RULES
+STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "GR": GR}
 
-    for parents in ([-1, 0, 0, 1, 2], [-1, 0, 0, 1, 1]):  # two chains; a leaf above the others
+
+def lossless_promise(rules=tuple(STEPS)):
+    """The lifted rules must give the target's own distribution, by enumeration of all trees."""
+    lifted = {f"{lift} + {rule}": kind(STEPS[rule]) for rule in rules
+              for lift, kind in (("TV", TokenVerification), ("LV", LayerVerification))}
+    # Two chains; a leaf above the others.
+    for shape in map(shape_of, ((-1, 0, 0, 1, 2), (-1, 0, 0, 1, 1))):
         for kind in ("related", "equal", "disjoint"):
             models = tables(kind, 3, 2)
-            shape, trees, *_ = all_trees(parents, models)
-            for name in [f"{lift} + {rule}" for rule in rules for lift in ("TV", "LV")]:
-                ends, _ = RULES[name].judge(shape, *trees)
+            _, trees, *_ = all_trees(shape, models)
+            for name, rule in lifted.items():
+                ends, _ = rule.judge(shape, *trees)
                 assert np.isfinite(ends).all(), (
                     f"{name} divides 0 by 0 where draft and target are {kind}; divide by "
                     "np.maximum(.., TINY)")
                 assert ends.min() >= 0 and abs(ends.sum(-1) - 1).max() < 1e-12, (
                     f"{name} has probabilities down to {ends.min():.1e} that add up to "
                     f"{ends.sum(-1).max():.3f}; rounding wants np.maximum(.., 0), and a sum <= 1")
-                bias, _ = bias_and_length(RULES[name], parents, models)
+                bias, _ = bias_and_length(rule, shape, models)
                 assert bias < 1e-12, f"{name} is off the target by {bias:.1e} in total variation"
 
 

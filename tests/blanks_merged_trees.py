@@ -2,9 +2,13 @@
 
 import torch
 
+from dual_draft_routing import HeadDrafter
 from grading import Blank
 from merged_trees import accept_paths, block_mask, draw_in_both_keep_longer, merge, path_matrix
-from tree_attention import Tree, walk
+from nanogpt.exact.enumeration import loop_bias
+from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, random_nodes
+from nanogpt.sampling import Sampler
+from tree_attention import Tree, speculate, walk
 
 FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
 SECOND = Tree([9, 1, 4, 5], [-1, 0, 1, 0])
@@ -43,10 +47,9 @@ class RowDice:
 
 def merge_promise():
     """The union's mask is the paper's: a block for each tree, the root's column before them."""
-    from test_merged_trees import random_tree
-
     for seed in range(8):
-        first, second = random_tree(seed), random_tree(seed + 100, size=2 + seed)
+        first = Tree(*random_nodes(seed))
+        second = Tree(*random_nodes(seed + 100, size=2 + seed))
         union = merge(first, second)
         assert torch.equal(union.mask, block_mask(first, second)), (
             f"on parents {first.parents.tolist()} and {second.parents.tolist()} the union's mask "
@@ -56,10 +59,9 @@ def merge_promise():
 def paths_promise():
     """Every leaf once, and along a row each node is the next one's parent."""
     import merged_trees
-    from test_merged_trees import random_tree
 
     for seed in range(8):
-        tree = random_tree(seed)
+        tree = Tree(*random_nodes(seed))
         paths = [[row for row in path if row >= 0]
                  for path in torch.as_tensor(merged_trees.path_matrix(tree)).tolist()]
         leaves = [row for row, below in enumerate(tree.children) if not below]
@@ -72,13 +74,15 @@ def paths_promise():
 def accept_promise():
     """The whole loop, both subtrees full of equal prefixes, must have the target's distribution."""
     import merged_trees
-    from nanogpt.sampling import Sampler
-    from test_dual_draft_routing import exact_bias, toy_pair
 
     for seeds in ((8, 8), (8, 9)):
-        pair = toy_pair(budget=3, seeds=seeds)
-        bias = exact_bias(lambda dice, p=pair: merged_trees.MergedDrafter(p), Sampler(1), rounds=1,
-                          accept=merged_trees.accept_paths)
+        drafter = merged_trees.MergedDrafter(
+            [HeadDrafter(ToyHead(seed), 2, 2, 3) for seed in seeds])
+        model, sampler = ToyModel(5, 3), Sampler(1)
+        bias = loop_bias(
+            lambda dice, d=drafter, m=model, s=sampler: speculate(
+                ToyTarget(m), d, [0, 1], s, dice, merged_trees.accept_paths),
+            model, sampler, [0, 1], 1, 4)
         assert bias < 1e-6, (  # an answer may compute in float32
             "the text no longer has the target's distribution: total variation "
             f"{bias:.1e} instead of 0")

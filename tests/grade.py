@@ -11,38 +11,74 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = map(str, [ROOT, ROOT / "tests", *ROOT.glob("0?_*")])
 
-import ctypes
-import threading
+import multiprocessing
+import signal
 
-from grading import chapters, grade_answer, load_answers
+from grading import chapters, grade_answer, load_answers, told
 from nanogpt.cli import Parser, run
 from nanogpt.printing import print_table
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
+SPAWN = multiprocessing.get_context("spawn")  # the same on Linux, macOS and Windows
 
 
-def with_time_limit(call, seconds=None):
-    """call() in a thread of its own -> its result. Raises what it raises, or TimeoutError."""
-    results, errors = [], []
+def work(connection, number, path, names):
+    """A learner's process: send None when ready, what keeps the file from running (or ''), then
+    (status, message) for each of these blanks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that waits
+    blanks = chapters()[number][1]
+    connection.send(None)
+    try:
+        answers, broken = load_answers(path.read_text(encoding="utf-8-sig"), path, blanks), ""
+    except BaseException as error:
+        broken = told(error)
+    connection.send(broken)
+    for blank in (b for b in blanks if b.name in names and not broken):
+        verdict = grade_answer(blank, answers.get(blank.name), path)
+        sys.stdout.flush()  # what the answer printed
+        connection.send(verdict)
 
-    def guarded():
+
+def received(connection, process):
+    """-> the next message, and what ended the process instead, or ''."""
+    try:
+        if connection.poll(SECONDS):
+            return connection.recv(), ""
+        return None, f"TimeoutError: no answer after {SECONDS} seconds; an endless loop?"
+    except (EOFError, OSError):
+        process.join()
+        return None, f"it ends Python (exit status {process.exitcode})"
+
+
+def verdicts(number, path, names):
+    """-> {name: (status, message)}. A process for the file, and a new one behind each answer that
+    ends it, so nothing an answer does reaches another learner's marks.
+
+    Raises ValueError if the file does not run, RuntimeError if the grader does not.
+    """
+    graded = {}
+    while len(graded) < len(names):
+        left = names[len(graded):]
+        here, there = SPAWN.Pipe(duplex=False)
+        process = SPAWN.Process(target=work, args=(there, number, path, left), daemon=True)
+        process.start()
+        there.close()
         try:
-            results.append(call())
-        except BaseException as error:  # SystemExit too, if an answer calls exit()
-            errors.append(error)
-
-    thread = threading.Thread(target=guarded, daemon=True)
-    thread.start()
-    thread.join(seconds or SECONDS)
-    if thread.is_alive():
-        # Ends a loop in Python at its next line, and puts back what the answer stood in for.
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
-        thread.join(1)
-        raise TimeoutError(f"no answer after {seconds or SECONDS} seconds; an endless loop?")
-    if errors:
-        raise errors[0]
-    return results[0]
+            here.recv()  # importing may take longer than an answer
+            broken, ended = received(here, process)
+            if broken or ended:
+                raise ValueError(f"{path} does not run: {broken or ended}")
+            for name in left:
+                verdict, ended = received(here, process)
+                graded[name] = ("crashed", ended) if ended else verdict
+                if ended:
+                    break
+        except EOFError:
+            raise RuntimeError("the grader's own process did not start") from None
+        finally:
+            process.kill()
+            process.join()
+    return graded
 
 
 def results(number, path=None, only=None):
@@ -53,22 +89,11 @@ def results(number, path=None, only=None):
     """
     folder, blanks = chapters()[number]
     path = path or folder / "exercise.py"
-    try:
-        source = path.read_text(encoding="utf-8")
-        answers = with_time_limit(lambda: load_answers(source, path, blanks))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing; python tests/make_exercises.py writes it") from None
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"{path} does not run: {type(error).__name__}: {error}") from None
-    graded = []
-    for blank in (b for b in blanks if only in (None, b.name)):
-        answer = answers.get(blank.name)
-        try:
-            verdict = with_time_limit(lambda b=blank, a=answer: grade_answer(b, a, path))
-        except (TimeoutError, SystemExit) as error:
-            verdict = "crashed", f"{type(error).__name__}: {error}"
-        graded.append((blank, *verdict))
-    return graded
+    if not path.exists():
+        raise ValueError(f"{path} is missing; python tests/make_exercises.py writes it")
+    chosen = [b for b in blanks if only in (None, b.name)]
+    graded = verdicts(number, path, [b.name for b in chosen])
+    return [(b, *graded[b.name]) for b in chosen]
 
 
 def grade(number, only=None):

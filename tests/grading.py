@@ -2,9 +2,10 @@
 
 A `Blank` names one taught function, asks for it, and knows how to judge an answer:
 
-    still blank   the body raises NotImplementedError
+    still blank   the body says `raise NotImplementedError`
     crashed       it raises something else; the learner's own line is shown
     wrong         it fails at one of three stages, and the message says at which
+    not graded    the grader itself fails, on the taught function too
     done
 
 The stages, in this order: shape (what comes back has the form it should have), values (examples
@@ -20,6 +21,7 @@ import ast
 import copy
 import importlib
 import inspect
+import linecache
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -100,6 +102,8 @@ def load_answers(source, path, blanks):
     Raises whatever running the file raises (a SyntaxError, say).
     """
     code, answers = compile(source, str(path), "exec"), {}
+    # A message shows the line in which an answer fails, also of a file that is not saved.
+    linecache.cache[str(path)] = len(source), None, source.splitlines(True), str(path)
     for blank in blanks:
         space = {"__name__": "exercise", "__file__": str(path)}
         exec(code, space)
@@ -141,17 +145,14 @@ class ChangedArgument(Exception):
 def guarded(blank, f, calls):
     """f, but it gets copies of its arrays, lists and trees, and may not write into them.
 
-    So no answer can spoil the examples for the next one. A function that returns nothing works in
-    place and is let. Before every call its arguments are appended to `calls`, as a text.
+    So no answer can spoil the examples for the next one. Before every call its arguments are
+    appended to `calls`, as a text.
     """
     names = list(inspect.signature(blank.taught()).parameters)
-    in_place = not returns_something(blank)
 
     def call(*args):
         calls.append(", ".join(f"{name} = {brief(value)}"
                                for name, value in zip(names, args, strict=False)))
-        if in_place:
-            return f(*args)
         given = [copy.deepcopy(a) if isinstance(a, ARGUMENTS) else a for a in args]
         result = f(*given)
         for name, before, after in zip(names, args, given, strict=False):
@@ -190,7 +191,10 @@ def behaviour(blank, f):
 
 def told(error):
     """An exception in a line."""
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # its __str__ raises
+        return type(error).__name__
 
 
 def form(value):
@@ -216,6 +220,24 @@ def own_line(error, path):
     return ""
 
 
+def says_not_yet(error, path):
+    """True if an error comes from the learner's own `raise NotImplementedError`."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (isinstance(error, NotImplementedError) and last.filename == str(path)
+            and last.line.startswith("raise"))
+
+
+def own_failure(blank):
+    """What goes wrong with the taught function itself, or ''."""
+    try:
+        blank.observe(guarded(blank, blank.taught(), []))
+        if blank.promise is not None:
+            blank.promise()
+    except Exception as error:
+        return told(error)
+    return ""
+
+
 def returns_something(blank):
     """True if the taught function returns a value (a method may work in place)."""
     node, _ = reference_source(blank)
@@ -230,6 +252,8 @@ def crash(blank, error, path, calls=(), seen=None):
     line, last = own_line(error, path), f"\n    called with {calls[-1]}" if calls else ""
     if line:
         return "crashed", f"{told(error)}\n    {line}{last}"
+    if failure := own_failure(blank):
+        return "not graded", f"the grader itself fails, not your code ({failure})"
     named = name_slip(blank, told(error)) if seen is None else ""
     return "wrong", (f"{stage(blank, 'shape')}: the result cannot be used ({told(error)})"
                      f"{last}{named}")
@@ -265,9 +289,9 @@ def grade_answer(blank, answer, path="exercise.py"):
     results, calls, failed = [], [], None
     try:
         seen = plain(blank.observe(guarded(blank, noting(answer, results), calls)))
-    except NotImplementedError:
-        return "still blank", "its question is above it in exercise.py"
-    except Exception as error:
+    except BaseException as error:  # SystemExit, too, or a class of the learner's own
+        if says_not_yet(error, path):
+            return "still blank", "its question is above it in exercise.py"
         failed = error
     if results and results[-1] is None and returns_something(blank):
         return "wrong", f"{stage(blank, 'shape')}: nothing comes back; is a `return` missing?"
@@ -294,7 +318,7 @@ def grade_answer(blank, answer, path="exercise.py"):
         except AssertionError as error:
             return "wrong", (f"{stage(blank, 'promise')}: the examples are right, but {error}"
                              f"{name_slip(blank, seen)}")
-        except Exception as error:
+        except BaseException as error:
             return crash(blank, error, path, seen=seen)
     return "done", ""
 

@@ -21,8 +21,8 @@ from dual_draft_routing import (
 from exact import ToyModel, ToyTarget, loop_distribution, target_distribution, total_variation
 from experiments.replay import Proposal, coin_tau, gain, replay_all
 from experiments.router_report import methods
-from experiments.toy_head import ToyHead
 from nanogpt.decoding import collect
+from nanogpt.exact.toy_models import ToyHead
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
 from tree_attention import speculate, walk

@@ -1,5 +1,9 @@
 """The graders themselves: every blank is gradable, and every known slip is caught by name."""
 
+import importlib
+import os
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -23,7 +27,7 @@ def named(case):
 def test_the_stub_is_still_blank_and_the_taught_code_passes(number, blank):
     folder, blanks = CHAPTERS[number]
     source = make_exercises.exercise_source(number, blanks)
-    answers = load_answers(source, folder / "exercise.py", blanks)
+    answers = load_answers(source, "exercise.py", blanks)
     assert grade_answer(blank, answers[blank.name])[0] == "still blank"
     assert grade_answer(blank, blank.taught()) == ("done", "")
 
@@ -136,6 +140,8 @@ def test_crashes_are_told_in_a_line():
      "for mu = [0.1, 0.2, 0.3]"),
     ("04", "path_matrix", "return Tree.path_matrix", "crashed",
      "called with tree = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])"),
+    ("01", "residual", "return torch.softmax(torch.tensor([1, 2, 3]), -1)", "crashed",
+     "NotImplementedError"),
     ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0).float()\n"
      "return left / left.sum() if left.sum() > 0 else target_probs", "done", ""),
     ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0)\n"
@@ -147,6 +153,7 @@ def test_the_message_says_at_which_stage_it_failed(number, name, body, status, m
 
 
 IN_PLACE = {
+    ("02", "commit"): "rows.sort()\nself.length += len(rows)",
     ("01", "residual"): "target_probs -= draft_probs\nreturn target_probs.clamp(min=0)",
     ("02", "ancestor_mask"): "parents[0] = 0\nreturn torch.eye(len(parents)).bool()",
     ("03", "best_nodes"): "scores.sort(reverse=True)\nreturn list(range(budget + 1))",
@@ -252,23 +259,76 @@ def test_a_class_folder(classroom, capsys, tmp_path):
     assert rows[3] == ["bob", "broken", "-", "-", "-", "-", "-", "0"]
 
 
-def test_an_endless_loop_is_ended_and_disturbs_nobody(classroom, capsys, monkeypatch):
-    monkeypatch.setattr(grade, "SECONDS", 0.5)
-    import chain_specdec
+DEADLY = {  # answers that end, block or spoil a process, and what is said of them
+    "draft": ("import os; os._exit(0)", "it ends Python (exit status 0)"),
+    "acceptance_probability": ("return 10 ** (10 ** 9)", "an endless loop?"),
+    "residual": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "expected_tokens": ("""\
+        class Mute(BaseException):
+            def __str__(self):
+                raise self
+        raise Mute""", "Mute"),
+    "accept": ("exit(7)", "SystemExit: 7"),
+}
 
-    taught = chain_specdec.expected_tokens, chain_specdec.accept
-    loop = "while len(drafted) == 2 and dice.__class__.__name__ != 'Script':\n    pass\n"
-    correct = textwrap.dedent("""\
-        for i, token in enumerate(drafted):
-            if not dice.flip(acceptance_probability(target_probs[i], draft_probs[i], token)):
-                return i, dice.draw(residual(target_probs[i], draft_probs[i]))
-        return len(drafted), dice.draw(target_probs[len(drafted)])""")
-    classroom("01", filled("01", {"accept": loop + correct, "expected_tokens": "while True: pass",
-                                  "residual": "raise SystemExit(7)"}))
+
+def test_an_answer_ends_itself_and_nothing_else(classroom, capsys, monkeypatch):
+    monkeypatch.setattr(grade, "SECONDS", 3)
+    classroom("01", filled("01", {n: textwrap.dedent(body) for n, (body, _) in DEADLY.items()}))
     assert not grade.grade("01")
-    out = capsys.readouterr().out
-    assert out.count("an endless loop?") == 2 and "SystemExit: 7" in out
-    assert (chain_specdec.expected_tokens, chain_specdec.accept) == taught
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("01")]
+    for line, (name, (_, sentence)) in zip(lines, DEADLY.items(), strict=True):
+        assert name in line and "crashed" in line and sentence in line
+
+
+def test_an_answer_changes_nobody_elses_marks(classroom, capsys, tmp_path):
+    spoiler = filled("01") + "\ntorch.Tensor.clamp = lambda self, **limits: self * 0\n"
+    classroom("01", spoiler, "class/ada")
+    classroom("01", filled("01"), "class/bob")
+    classroom("01", "import os; os._exit(0)", "class/eve")
+    grade.main(["01", "--class-folder", str(tmp_path / "class")])
+    marks = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert marks[0][1] != "5/5" and marks[1:] == [["bob", "5/5", "5"], ["eve", "broken", "0"]]
+
+
+def test_a_file_with_a_byte_order_mark_is_read(classroom):
+    classroom("01", "\ufeff" + filled("01"))
+    assert {status for _, status, _ in grade.results("01")} == {"done"}
+
+
+def test_grading_needs_the_base_dependencies_only():
+    """All taught answers, where the packages of the test extra cannot be imported."""
+    program = """
+import sys
+class Blocked:
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] in ("pytest", "_pytest", "scipy"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Blocked)
+from grading import chapters, grade_answer
+print({grade_answer(b, b.taught()) for _, blanks in chapters().values() for b in blanks})
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    assert run.stdout == "{('done', '')}\n", run.stderr
+
+
+def test_what_breaks_in_the_grader_is_no_mistake_of_the_learner(monkeypatch):
+    blank = BLANKS[0][1]
+    monkeypatch.setattr(blank, "promise", lambda: importlib.import_module("nothing_like_it"))
+    status, message = grade_answer(blank, blank.taught())
+    assert status == "not graded" and "not your code" in message and "nothing_like_it" in message
+
+
+def test_a_failing_grader_shows_itself_in_a_lesson(monkeypatch, capsys):
+    lesson = importlib.import_module("nanogpt.pictures.lesson")
+    monkeypatch.chdir(CHAPTERS["02"][0])
+    lesson.grade("comit")
+    assert "blank is 'comit'" in capsys.readouterr().out
+    monkeypatch.setattr(lesson.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess(
+        [], -9, "", "killed"))
+    lesson.grade("commit")
+    assert capsys.readouterr().out == "killed\nThe grader broke off with exit status -9.\n"
 
 
 def test_nobodys_work_is_overwritten_without_asking(classroom, capsys, monkeypatch):

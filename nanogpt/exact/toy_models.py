@@ -1,7 +1,8 @@
 """Toy models for exact enumeration: random distributions for every prefix, without a network.
 
 A ToyModel speaks through the interfaces that the decoding loops know: ToyTarget is called as a GPT
-is, with a cache, positions and a mask; ToyDraft drafts chains and trees.
+is, with a cache, positions and a mask; ToyDraft drafts chains and trees, ToyHead the trees of
+chapter 03.
 """
 
 import torch
@@ -117,3 +118,65 @@ class ToyDraft:
         paths = [path + (token,) for path, token in zip(start, tokens, strict=True)]
         self.paths = self.paths + paths
         return torch.stack([self.model.logits(tuple(self.text) + path) for path in paths])
+
+
+class ToyHead:
+    """A ToyModel as one of chapter 03's draft heads: its state is the text itself.
+
+    It learns the text from the hidden rows of a ToyTarget, which are the tokens that were read.
+    """
+
+    def __init__(self, seed, vocab=3, scale=1.0):
+        self.model = ToyModel(seed, vocab, scale)
+        self.reset()
+
+    def reset(self):
+        self.state = torch.zeros(1, 0, dtype=torch.long)
+
+    def observe(self, tokens, hidden, rows):
+        self.state = torch.cat([self.state, hidden[0][:, rows, 0]], 1)
+
+    def read(self, states, tokens):
+        """states (n, T), the texts so far; n tokens -> log-probabilities (n, V), longer states."""
+        states = torch.cat([states, torch.tensor(tokens)[:, None]], 1)
+        logits = torch.stack([self.model.logits(row) for row in states.tolist()])
+        return torch.log_softmax(logits, -1), states
+
+    @staticmethod
+    def stack(heads):
+        """Several toy heads behind one read."""
+        return ToyHeads(heads)
+
+
+class ToyHeads:
+    """Chapter 03's StackedHeads without a network: an axis of H heads in front of everything."""
+
+    def __init__(self, heads):
+        self.heads = heads
+
+    @property
+    def state(self):
+        """(H, 1, T): what each head remembers of the text, T tokens."""
+        return torch.stack([head.state for head in self.heads])
+
+    def reset(self):
+        for head in self.heads:
+            head.reset()
+
+    def observe(self, tokens, hidden, rows):
+        for head in self.heads:
+            head.observe(tokens, hidden, rows)
+
+    def read(self, states, tokens):
+        """states (H, n, T), H lists of n tokens -> log-probabilities (H, n, V), longer states."""
+        read = [head.read(*both) for head, *both in zip(self.heads, states, tokens, strict=True)]
+        return tuple(torch.stack(part) for part in zip(*read, strict=True))
+
+
+def random_nodes(seed, vocab=3, size=9):
+    """-> tokens and parents of a random tree of `size` nodes, equal siblings included."""
+    generator = torch.Generator().manual_seed(seed)
+    parents = [-1] + [int(torch.randint(i, (1,), generator=generator)) for i in range(1, size)]
+    tokens = torch.randint(vocab, (size,), generator=generator)
+    tokens[0] = 0
+    return tokens, parents

@@ -166,3 +166,25 @@ def all_tuples(draft_probs, k, replacement=True):
                 left = left / left.sum() if left.sum() > 0 else left
         if probability > 0:
             yield X, probability
+
+
+def best_mass(mass, length, vocab, budget):
+    """The largest mass of any prefix-closed set of `budget` prefixes, by trying every set.
+
+    mass(prefix) -> its probability; prefixes are tuples of 1 to `length` tokens.
+    """
+    nodes = [u for d in range(1, length + 1) for u in itertools.product(range(vocab), repeat=d)]
+    masses, best = {u: mass(u) for u in nodes}, 0.0
+    for chosen in itertools.combinations(nodes, min(budget, len(nodes))):
+        members = set(chosen)
+        if all(len(u) == 1 or u[:-1] in members for u in chosen):
+            best = max(best, sum(masses[u] for u in chosen))
+    return best
+
+
+def prefixes(tree):
+    """The tokens on the way to each node, the root's left out: () for the root, (1, 2), ..."""
+    paths = [()]
+    for token, parent in zip(tree.tokens.tolist()[1:], tree.parents.tolist()[1:], strict=True):
+        paths.append(paths[parent] + (token,))
+    return paths

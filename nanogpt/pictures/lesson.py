@@ -69,7 +69,10 @@ def grade(name):
     """Grade one blank of this chapter's exercise.py; prints what the terminal would."""
     command = [sys.executable, str(ROOT / "tests" / "grade.py"), Path.cwd().name[:2],
                "--blank", name]
-    print(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
+    graded = subprocess.run(command, capture_output=True, text=True, check=False)
+    print((graded.stdout + graded.stderr).strip())
+    if graded.returncode not in (0, 1, 2):  # done, not yet, a name that does not exist
+        print(f"The grader broke off with exit status {graded.returncode}.")
 
 
 @contextmanager
