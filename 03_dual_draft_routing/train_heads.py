@@ -76,6 +76,25 @@ def head_loss(head, tokens, hidden, labels, duty):
     return loss / DEPTH
 
 
+def heads_loss(heads, tokens, letters):
+    """The sum of the heads' losses, each on its duty. tokens (B, T); letters (V,) bool."""
+    with torch.no_grad():
+        logits, hidden = heads[0].target(tokens)  # the expensive part of a step, once for all heads
+        labels = Sampler()(logits)  # at temperature 1, whatever will be decoded
+    return sum(head_loss(head, tokens, hidden, labels, on_duty(head.config.duty, tokens, letters))
+               for head in heads)
+
+
+@torch.inference_mode()
+def heads_validation_loss(heads, dataset):
+    """heads_loss on 64 held-out windows."""
+    target, letters = heads[0].target, letters_of(dataset.tokenizer)
+    tokens, _ = dataset.batch(dataset.val, 64, target.block_size, torch.Generator().manual_seed(0))
+    losses = [heads_loss(heads, part.to(target.device), letters.to(target.device))
+              for part in tokens.split(8)]
+    return float(sum(losses)) / len(losses)
+
+
 # ---------------------------------------------------------------- two heads, one training run
 
 
@@ -104,25 +123,18 @@ def get_heads(target, dataset, device, retrain=False, configs=None, recipe=RECIP
               "off_duty": OFF_DUTY, "recipe": asdict(recipe), "target": fingerprint(target),
               "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path("draft-heads", config, folder)
-    if retrain:
-        path.unlink(missing_ok=True)
     torch.manual_seed(recipe.seed)
     target.requires_grad_(False)
-    both, sampler = Heads(target, configs).to(device), Sampler()
+    both = Heads(target, configs).to(device)
     letters = letters_of(dataset.tokenizer).to(device)
 
     def batch_loss(step):
-        generator = step_generator(recipe, step)
-        tokens, _ = dataset.batch(
-            dataset.train, recipe.batch_size, target.block_size, generator)
-        tokens = tokens.to(device)
-        with torch.no_grad():
-            logits, hidden = target(tokens)  # the expensive part of a step, once for all heads
-            labels = sampler(logits)  # at temperature 1, whatever will be decoded
-        return sum(head_loss(head, tokens, hidden, labels,
-                             on_duty(head.config.duty, tokens, letters)) for head in both.heads)
+        tokens, _ = dataset.batch(dataset.train, recipe.batch_size, target.block_size,
+                                  step_generator(recipe, step))
+        return heads_loss(both.heads, tokens.to(device), letters)
 
-    fit(both, batch_loss, recipe, path, config, f"{len(configs)} draft heads")
+    fit(both, batch_loss, recipe, path, config, f"{len(configs)} draft heads",
+        evaluate=lambda: heads_validation_loss(both.heads, dataset), retrain=retrain)
     return list(both.eval().heads)
 
 

@@ -44,7 +44,7 @@ def read_flags(argv):
     p.add_argument("--no-transition", action="store_true",
                    help="the paper's drafter: marginals alone, no table of transitions")
     p.add_argument("--quick", action="store_true",
-                   help="a first look: --size small, trained for a shorter time, and --prompts 3")
+                   help="a first look: --size small and --prompts 3")
     args = p.parse_args(argv)
     if args.quick:
         args.size, args.prompts = "small", 3
@@ -58,9 +58,8 @@ def read_flags(argv):
 
 def load_models(args, dataset, device):
     """Train or load the target, its drafter and the rivals -> Models, copies for decoding."""
-    steps = 600 if args.quick else None
     target, block = get_target_and_drafter(
-        args, dataset, device, args.block_size, args.own_texts, steps, not args.no_transition)
+        args, dataset, device, args.block_size, args.own_texts, not args.no_transition)
     return Models(target, block, *get_rivals(args, dataset, device))
 
 

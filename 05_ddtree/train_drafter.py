@@ -6,7 +6,7 @@ single pass. Labels are the target's distributions; the loss of position k has w
 exp(-(k - 1) / gamma), as in DFlash.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import torch
 from tqdm import tqdm
@@ -94,6 +94,18 @@ def drafter_loss(drafter, tokens, anchors, sampler):
     return (loss * weight).sum() / (weight.sum() * B * A)
 
 
+@torch.inference_mode()
+def drafter_validation_loss(drafter, dataset):
+    """drafter_loss on 64 held-out windows, at anchors a block apart."""
+    device, length = drafter.target.device, drafter.config.length
+    T = drafter.target.block_size
+    tokens, _ = dataset.batch(dataset.val, 64, T, torch.Generator().manual_seed(0))
+    anchors = torch.arange(1, T - length, length + 1, device=device)
+    losses = [drafter_loss(drafter, part.to(device), anchors.expand(len(part), -1), Sampler())
+              for part in tokens.split(8)]
+    return float(sum(losses)) / len(losses)
+
+
 def greedy_texts(target, dataset, recipe):
     """GREEDY_TEXTS continuations of training prompts, (n, block_size)."""
     generator = step_generator(recipe, recipe.steps)
@@ -117,8 +129,6 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
               "target": fingerprint(target), "corpus": dataset.sha256,
               "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path("block-drafter", config, folder)
-    if retrain:
-        path.unlink(missing_ok=True)
     torch.manual_seed(recipe.seed)
     target.requires_grad_(False)  # its embedding and output matrix are read, and never trained
     drafter = BlockDrafter(target, block_config).to(device)
@@ -140,7 +150,8 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
         anchors = torch.randint(first, T - length, (B, anchors_each), generator=generator)
         return drafter_loss(drafter, tokens.to(device), anchors.to(device), sampler)
 
-    fit(drafter, batch_loss, recipe, path, config, "block-diffusion drafter")
+    fit(drafter, batch_loss, recipe, path, config, "block-diffusion drafter",
+        evaluate=lambda: drafter_validation_loss(drafter, dataset), retrain=retrain)
     return drafter.eval()
 
 
@@ -160,15 +171,13 @@ def longest_block(size):
     return SIZES[size].block_size - PROMPT - 1  # behind a prompt and the root
 
 
-def get_target_and_drafter(args, dataset, device, length=5, own_texts=False, steps=None,
+def get_target_and_drafter(args, dataset, device, length=5, own_texts=False,
                            transition=True):
     """A target and its drafter, trained or loaded -> decoding copies of both.
 
-    args: the flags of cli.parser and cli.target_flags; length: L; steps: of the target's
-    training, default its size's own; transition: see BlockConfig.
+    args: the flags of cli.parser and cli.target_flags; length: L; transition: see BlockConfig.
     """
-    recipe = replace(SIZES[args.size].recipe, steps=steps) if steps else None
-    trained = train.get_gpt(args.size, dataset, device, args.retrain, recipe)
+    trained = train.get_gpt(args.size, dataset, device, args.retrain)
     drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, length, transition),
                           device, args.retrain, own_texts)
     target = for_decoding(trained, args.precision)

@@ -2,17 +2,22 @@
 
 The file name carries a hash of everything that determines the weights (model, recipe, corpus,
 tokenizer, seed). A second run with the same settings finds its file; a run with any other
-setting looks for another name and trains.
+setting looks for another name and trains. For the settings that most people ask for, weights come
+along in data/weights; nanogpt/weights.py makes them.
 """
 
+import contextlib
 import hashlib
+import io
 import json
 import os
+import time
 from pathlib import Path
 
 import torch
 
 CHECKPOINTS = Path(__file__).resolve().parent.parent / "data" / "checkpoints"
+WEIGHTS = CHECKPOINTS.with_name("weights")
 
 
 def checkpoint_path(name, config, folder=None):
@@ -30,21 +35,82 @@ def fingerprint(model):
     return digest.hexdigest()[:16]
 
 
+def shipped(config):
+    """The weights that came along for exactly these settings -> (path, what the index says of it).
+
+    None if there are none for them. Raises ValueError if the index is damaged.
+    """
+    index = WEIGHTS / "index.json"
+    try:
+        entries = json.loads(index.read_text(encoding="utf-8"))
+        # As JSON has it: a tuple of the settings is a list there.
+        found = [(WEIGHTS / name, entry) for name, entry in entries.items()
+                 if entry["config"] == json.loads(json.dumps(config)) and (WEIGHTS / name).exists()]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        raise ValueError(f"{index} is damaged; `git checkout data/weights` brings it back, "
+                         "--retrain does without") from None
+    return found[0] if found else None
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Inside: a failure to write `path` is a ValueError that says why."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint {path} cannot be written: {error.strerror or error}") from None
+
+
+def prepare(path, retrain=False):
+    """Before training: is there a folder to write to? retrain: an older checkpoint is removed.
+
+    Raises ValueError if the folder cannot be written, or if a folder stands in the file's place.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for old in path.parent.glob("*.tmp"):  # of a run that was killed while it saved
+            if time.time() - old.stat().st_mtime > 600:
+                old.unlink(missing_ok=True)
+        trial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        trial.touch()
+        trial.unlink()
+        if retrain:
+            path.unlink(missing_ok=True)
+
+
 def save_checkpoint(path, config, state):
     """Write {config, **state}: first under another name, then renamed into place.
 
     An interrupted write leaves the previous file as it was.
-    Raises ValueError if the folder cannot be written.
+    Raises ValueError if it cannot be written, or if the file there has had more steps.
     """
+    content = io.BytesIO()  # torch's own writing to a full disk does not say that it is full
+    torch.save({"config": config, **state}, content)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"config": config, **state}, temporary)
-        os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:
-        raise ValueError(f"checkpoint {path} cannot be written: {error}") from None
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content.getbuffer())
+            further = steps_in(path)
+            if further > state.get("step", 0):
+                raise ValueError(f"checkpoint {path} has had {further} steps by now, more than "
+                                 f"{state['step']} here: another process trains the same; "
+                                 "the next run uses what is there")
+            os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that cannot be written says so for itself
+            temporary.unlink(missing_ok=True)
+
+
+def steps_in(path):
+    """How many steps the weights in a file have had, 0 if there is none or it is damaged."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)["step"]
+    except Exception:  # bytes that are no checkpoint make torch.load raise nearly anything
+        return 0
 
 
 def load_checkpoint(path, config, device="cpu"):

@@ -20,8 +20,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from nanogpt import cli
-from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from nanogpt import checkpoint, cli
+from nanogpt.checkpoint import (
+    checkpoint_path,
+    load_checkpoint,
+    prepare,
+    save_checkpoint,
+    shipped,
+)
 from nanogpt.device import autocast
 from nanogpt.model import GPT
 from nanogpt.muon import Muon
@@ -125,8 +131,26 @@ def show_loss(bar, step, loss, smooth):
     return smooth
 
 
-def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=30.0):
+def find_weights(path, config, shown):
+    """`path`; if nothing was saved there, the weights that came along for these settings, if any.
+
+    shown: whether to say so.
+    """
+    found = None if path.exists() else shipped(config)
+    if shown and not path.exists() and not checkpoint.WEIGHTS.exists():
+        print("weights: data/weights is missing; `git checkout data/weights` brings it back")
+    elif found and shown:
+        print(f"weights: data/weights/{found[0].name}, trained by this script in "
+              f"{found[1]['seconds']} s on {found[1]['machine']}; --retrain trains anew")
+    return found[0] if found else path
+
+
+def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=30.0,
+        retrain=False):
     """Train `model` in place, or load it, if `path` already holds the finished weights.
+
+    Without `path`, weights that came along are loaded, if they are of these very settings.
+    retrain: train in any case.
 
     batch_loss(step) -> scalar loss of that step's batch (called under autocast).
     evaluate() -> a number printed at the end (a validation loss), or None.
@@ -137,10 +161,15 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     # Draft heads train the same way, so: a batch_loss instead of data, and no model.device.
     device = next(model.parameters()).device
     optimizer = Optimizer(model, recipe)
-    first = done = resume(model, optimizer, recipe, path, config)
-    if done == recipe.steps:
-        return 0.0
     chief = not dist.is_initialized() or dist.get_rank() == 0  # one process writes and prints
+    first = done = 0
+    if not retrain:
+        source = find_weights(path, config, shown=chief)
+        first = done = resume(model, optimizer, recipe, source, config)
+        if done == recipe.steps:
+            return 0.0
+    if chief:
+        prepare(path, retrain)  # to find no room at the end would be too late
 
     def save(**more):
         if chief:
@@ -162,15 +191,16 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
             if time.perf_counter() - last_save > save_every:  # a crash costs no more than this
                 save(optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
+        model.eval()
+        seconds = time.perf_counter() - start
+        value = evaluate() if evaluate is not None else None
+        save(val_loss=value)  # finished: nobody needs the optimizer's averages
     except KeyboardInterrupt:  # the batch in work is dropped; the next run draws it again
-        save(optimizer=optimizer.state_dict())
-        bar.close()
-        print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
-        raise SystemExit(130) from None
-    model.eval()
-    seconds = time.perf_counter() - start
-    value = evaluate() if evaluate is not None else None
-    save(val_loss=value)  # finished: nobody needs the optimizer's averages
+        with ctrl_c_waits():  # pressed once more, it changes nothing
+            save(optimizer=optimizer.state_dict())
+            bar.close()
+            print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
+            raise SystemExit(130) from None
     if chief:
         judged = f", validation loss {value:.3f}" if value is not None else ""
         print(f"trained {name} in {seconds:.0f} s{judged}")
@@ -208,9 +238,6 @@ def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None, comp
     config = {"model": asdict(model_config), "recipe": asdict(recipe),
               "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path(size, config, folder)
-    if retrain:
-        path.unlink(missing_ok=True)
-
     torch.manual_seed(recipe.seed)  # the same first weights in every process
     model = GPT(model_config).to(device)
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -231,7 +258,7 @@ def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None, comp
         return F.cross_entropy(logits.flatten(0, 1).float(), y.to(device).flatten())
 
     fit(model, batch_loss, recipe, path, config, f"{size} GPT",
-        evaluate=lambda: validation_loss(model, dataset.val))
+        evaluate=lambda: validation_loss(model, dataset.val), retrain=retrain)
     return model.eval()
 
 

@@ -1,6 +1,7 @@
 """Checkpoints, training that is interrupted, training in several processes, Muon."""
 
 import copy
+import errno
 import hashlib
 import os
 import signal
@@ -35,11 +36,11 @@ def test_checkpoints_are_keyed_and_checked(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="other settings"):
         load_checkpoint(path, {"width": 2})
 
-    def dies(*args):
-        raise OSError("disk full")
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoint.torch, "save", dies)
-    with pytest.raises(ValueError, match="cannot be written"):
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ValueError, match="cannot be written: No space left on device"):
         save_checkpoint(path, config, {"step": 4})
     monkeypatch.undo()
     assert load_checkpoint(path, config)["step"] == 3  # what was there is still there

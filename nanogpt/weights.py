@@ -1,0 +1,101 @@
+"""The weights that come along in data/weights: all of them are made by one command.
+
+    python -m nanogpt.weights --make
+
+They are stored in float16. A drafter is trained on its target as it is stored, and its settings
+hold the fingerprint of those weights: it fits this target and no other. Names and shapes are those
+of the models' state_dict. nanogpt/checkpoint.py finds them again by their settings.
+"""
+
+import json
+import platform
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+from nanogpt import checkpoint, cli, train
+from nanogpt.checkpoint import save_checkpoint
+from nanogpt.device import device_name
+from nanogpt.sizes import SIZES
+
+COMMAND = "python -m nanogpt.weights --make"
+
+
+def store(name, get, loss, folder, device):
+    """Train one model, store it in float16 and write it into the index -> the model as stored.
+
+    get(scratch) -> a module; its checkpoint, the trained weights, lies in the folder `scratch`;
+    loss(module) -> its validation loss.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        model = get(Path(scratch))
+        [path] = Path(scratch).iterdir()
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    seconds = round(time.perf_counter() - start)
+    halves = {key: tensor.half() for key, tensor in saved["model"].items()}
+    model.load_state_dict(halves)  # from here on it is what others will load
+    index = folder / "index.json"
+    entries = json.loads(index.read_text()) if index.exists() else {}
+    on = device_name(device) if device.type != "cpu" else (
+        f"{platform.machine()} CPU, {torch.get_num_threads()} threads")
+    entries[f"{name}.pt"] = {
+        "config": saved["config"], "validation_loss": round(loss(model), 4), "seconds": seconds,
+        "machine": f"{on}, torch {torch.__version__}", "command": COMMAND}
+    save_checkpoint(folder / f"{name}.pt", saved["config"],
+                    {"model": halves, "step": saved["step"]})
+    index.write_text(json.dumps(entries, indent=1) + "\n")
+    return model
+
+
+def make(folder, dataset, device, recipes=None):
+    """Train all of them and fill the folder. recipes: others than the usual ones, by name."""
+    heads, drafters = import_module("train_heads"), import_module("train_drafter")
+    block_config = import_module("block_diffusion").BlockConfig
+    recipes = {"drafter": drafters.RECIPE, "heads": heads.RECIPE, **(recipes or {})}
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+
+    def get_target(scratch):
+        return train.get_gpt(size, dataset, device, True, recipes.get(size), scratch)
+
+    def get_drafter(scratch):
+        return drafters.get_drafter(target, dataset, block_config.reading(target), device, True,
+                                    recipe=recipes["drafter"], folder=scratch)
+
+    def get_heads(scratch):
+        configs = heads.default_configs(target.config.n_layer)
+        heads.get_heads(target, dataset, device, True, configs, recipes["heads"], scratch)
+        return heads.Heads(target, configs).to(device)  # `store` fills it
+
+    for size in SIZES:
+        target = store(size, get_target, lambda model: train.validation_loss(model, dataset.val),
+                       folder, device)
+        if size != "draft":  # a draft model has no drafters
+            store(f"{size}-block-drafter", get_drafter,
+                  lambda model: drafters.drafter_validation_loss(model, dataset), folder, device)
+            store(f"{size}-draft-heads", get_heads,
+                  lambda both: heads.heads_validation_loss(both.heads, dataset), folder, device)
+
+
+def main(argv=None):
+    p = cli.parser(__doc__.splitlines()[0])
+    p.add_argument("--make", action="store_true", help="train all and write data/weights anew")
+    args = p.parse_args(argv)
+    if args.make:
+        dataset, device = cli.setup(args)
+        make(checkpoint.WEIGHTS, dataset, device)
+    index = checkpoint.WEIGHTS / "index.json"
+    if not index.exists():
+        raise ValueError(f"{index} is not there; --make makes it")
+    for name, entry in json.loads(index.read_text()).items():
+        print(f"{name:24} validation loss {entry['validation_loss']:.3f}, trained in "
+              f"{entry['seconds']} s on {entry['machine']}")
+
+
+if __name__ == "__main__":
+    cli.run(main)
