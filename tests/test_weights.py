@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from block_diffusion import BlockConfig
 from nanogpt import checkpoint, cli, train, weights
+from block_diffusion import BlockConfig
 from nanogpt.checkpoint import WEIGHTS, fingerprint
 from nanogpt.data import load_dataset
 from nanogpt.sizes import SIZES, Recipe, Size
