@@ -20,13 +20,11 @@ serves the whole tree, because W is looked up, not computed.
 Large models do the same with a table of low rank (the "Markov head" of DSpark, 2026).
 """
 
-import heapq
-
 import numpy as np
 
 from block_diffusion import BlockDraft
-from ddtree import child_score, draft_temperature, sibling_score
-from tree_attention import Tree, TreeDrafter, multi_round, speculate  # chapter 02
+from ddtree import DDTreeDrafter, draft_temperature
+from tree_attention import TreeDrafter, multi_round, speculate  # chapter 02
 
 # ---------------------------------------------------------------- the heap, by token
 
@@ -43,49 +41,31 @@ class Children:
         self.temperature, self.most = temperature, min(most, logits.shape[-1])
         self.ranked = {}  # (level, token): made when the heap first asks for it
 
+    def __call__(self, prefix):
+        """The children of a prefix, see ddtree.best_first."""
+        level, token = len(prefix) - 1, prefix[-1]
+        if level == len(self.logits):  # below the last slot
+            return [], []
+        # A tree of B nodes visits few of the L x V lists, so only those are ranked.
+        if (level, token) not in self.ranked:
+            self.ranked[level, token] = self.below(level, token)
+        return self.ranked[level, token]
+
     def below(self, level, token):
         """-> log q_{level+1}(x | token), best first, and the tokens x: two lists.
 
         level: from 0; token: the one before the slot.
         """
-        # A tree of B nodes visits few of the L x V lists, so only those are ranked. In numpy: on
-        # rows this short, torch would spend its time on starting the operations.
-        if (level, token) not in self.ranked:
-            logits = (self.logits[level] + self.table[level, token]) / self.temperature  # (V,)
-            log_probs = logits - np.logaddexp.reduce(logits)
-            best = np.argsort(-log_probs, kind="stable")[:self.most]
-            self.ranked[level, token] = log_probs[best].tolist(), best.tolist()
-        return self.ranked[level, token]
+        # In numpy: on rows this short, torch would spend its time on starting the operations.
+        logits = (self.logits[level] + self.table[level, token]) / self.temperature  # (V,)
+        best = np.argsort(-logits, kind="stable")
+        top = logits[best[0]]
+        log_sum = top + np.log(np.exp(logits - top).sum())  # of the softmax, over all V
+        best = best[:self.most]
+        return (logits[best] - log_sum).tolist(), best.tolist()
 
 
-def best_conditional_tree(root, children, length, budget):
-    """The `budget` most probable prefixes under the conditionals, as a Tree.
-
-    root: a token; children: see Children; length: L, the slots of the pass.
-    Algorithm 1 of Ringel and Romano, with the children of a node's token.
-    """
-    tokens, parents, scores = [root], [-1], [0.0]
-    # The heap of ddtree.py to the letter, but for the two lines that ask for children.
-    heap = [(-children.below(0, root)[0][0], 0, 0, 0)] if length and budget else []
-    while heap and len(tokens) <= budget:
-        minus_score, level, rank, parent = heapq.heappop(heap)
-        ranked, ids = children.below(level, tokens[parent])  # siblings: what may follow the parent
-        row = len(tokens)
-        tokens.append(ids[rank])
-        parents.append(parent)
-        scores.append(-minus_score)
-        # subtle: the proof is the old one. Siblings come in falling order, and a child is its
-        # parent times a probability, so whatever waits unseen is no better than the heap's top.
-        if rank + 1 < len(ranked):
-            score = sibling_score(scores[parent], ranked, rank)
-            heapq.heappush(heap, (-score, level, rank + 1, parent))
-        if level + 1 < length:
-            below, _ = children.below(level + 1, tokens[row])  # what may follow this very token
-            heapq.heappush(heap, (-child_score(scores[row], below), level + 1, 0, row))
-    return Tree(tokens, parents)
-
-
-class ConditionalTreeDrafter(BlockDraft):
+class ConditionalTreeDrafter(DDTreeDrafter):
     """DDTree on conditionals: one pass, then the best tree of `budget` nodes.
 
     network: a BlockDrafter with a transition table. Raises ValueError if it has none, if budget < 1
@@ -93,15 +73,12 @@ class ConditionalTreeDrafter(BlockDraft):
     """
 
     def __init__(self, network, budget, temperature=1.0):
-        if budget < 1:
-            raise ValueError(f"budget is {budget}; a tree needs at least 1 draft node")
-        super().__init__(network, temperature)
-        self.budget, self.table = budget, transitions_of(network).cpu().numpy()
+        super().__init__(network, budget, temperature)
+        self.table = transitions_of(network).cpu().numpy()
 
-    def propose(self, root, room):
+    def children(self, root, room):
         logits = self.logits(root, room).numpy()  # (L, V)
-        children = Children(logits, self.table, self.temperature, self.budget)
-        return best_conditional_tree(root, children, len(logits), self.budget)
+        return Children(logits, self.table, self.temperature, self.budget)
 
 
 def transitions_of(network):

@@ -17,6 +17,8 @@ ranks, sigma(rho) its log-probability, alpha_T the acceptance length, tau the to
 """
 
 import heapq
+import math
+from itertools import islice
 
 import torch
 
@@ -26,43 +28,71 @@ from tree_attention import Tree, speculate  # chapter 02
 # ---------------------------------------------------------------- the tree
 
 
-def best_first_tree(root, log_probs, budget):
-    """The `budget` most probable prefixes under independent marginals, as a Tree.
+def best_first(root, children):
+    """The nodes of the best draft tree, one by one: a drafter's prefixes, most probable first.
 
-    root: a token; log_probs (L, V): log q_i. Root not counted, the tree has
-    min(budget, number of prefixes) nodes, in the order of falling probability.
-    Ringel and Romano, Algorithm 1.
+    root: a token; children(prefix) -> log-probabilities of what may follow, best first, and the
+    tokens, two lists; prefix: a tuple of tokens that begins with the root; where nothing may
+    follow, the lists are empty.
+    Yields (token, row of its parent, mass q(u)); the root is row 0, the first node that comes is
+    row 1. Ringel and Romano, Algorithm 1, but here whoever asks decides when to stop.
 
     Worked example, prefixes in ranks from 1: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
     starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
     push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
     = 1.54 tokens of a draw from q_1 x q_2 lie in it.
     """
-    length, vocab = log_probs.shape
-    # Line 1. No tree of B nodes needs a token beyond rank B: the better ones would come first.
-    ranked, ids = log_probs.topk(min(budget, vocab), -1)  # (L, K): log q_i^(k) and v_i^(k)
-    ranked, ids = ranked.tolist(), ids.tolist()  # the heap handles single numbers, torch is slow
-    tokens, parents, scores = [root], [-1], [0.0]  # row 0; line 3: no node yet
-
-    # Line 2. An entry: (-sigma, depth - 1, rank - 1, row of the parent). heapq pops the smallest,
-    # hence the minus. The last rank and the parent's row stand for the whole tuple rho.
-    heap = [(-ranked[0][0], 0, 0, 0)] if length and budget else []
-    while heap and len(tokens) <= budget:  # line 4; the root does not count
-        minus_score, level, rank, parent = heapq.heappop(heap)  # line 5
-        row = len(tokens)
-        tokens.append(ids[level][rank])  # line 6
-        parents.append(parent)
+    prefixes, scores = [(root,)], [0.0]  # row 0; line 3: no node yet
+    below = [children(prefixes[0])]  # of each row, what may follow it: log q and tokens, ranked
+    # Line 2. An entry: (-sigma, row of the parent, rank - 1). heapq pops the smallest, hence the
+    # minus. The parent's row and the last rank stand for the whole tuple rho.
+    heap = [(-below[0][0][0], 0, 0)] if below[0][0] else []
+    while heap:  # line 4
+        minus_score, parent, rank = heapq.heappop(heap)  # line 5
+        ranked, tokens = below[parent]
+        row = len(prefixes)
+        prefixes.append(prefixes[parent] + (tokens[rank],))
         scores.append(-minus_score)
+        yield tokens[rank], parent, math.exp(-minus_score)  # line 6
         # subtle: these two pushes are enough. A prefix enters the heap when its predecessor leaves
         # it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so
         # nothing that waits unseen can beat the top of the heap.
-        if rank + 1 < len(ranked[level]):  # line 7
-            score = sibling_score(scores[parent], ranked[level], rank)  # line 8
-            heapq.heappush(heap, (-score, level, rank + 1, parent))
-        if level + 1 < length:  # line 10
-            score = child_score(scores[row], ranked[level + 1])  # line 11
-            heapq.heappush(heap, (-score, level + 1, 0, row))
-    return Tree(tokens, parents)  # line 14
+        if rank + 1 < len(ranked):  # line 7
+            score = sibling_score(scores[parent], ranked, rank)  # line 8
+            heapq.heappush(heap, (-score, parent, rank + 1))
+        below.append(children(prefixes[row]))
+        if below[row][0]:  # line 10
+            score = child_score(scores[row], below[row][0])  # line 11
+            heapq.heappush(heap, (-score, row, 0))
+
+
+def tree_of(root, nodes):
+    """The root and nodes as `best_first` yields them -> Tree."""
+    tokens, parents, _ = zip((root, -1, 1.0), *nodes, strict=True)
+    return Tree(tokens, parents)
+
+
+def best_first_tree(root, children, budget):
+    """The `budget` most probable prefixes of a drafter, as a Tree; children: see best_first.
+
+    Root not counted, the tree has min(budget, number of prefixes) nodes, in the order of falling
+    probability.
+    """
+    return tree_of(root, islice(best_first(root, children), budget))  # line 14
+
+
+def marginal_children(log_probs, budget=None):
+    """The children under independent marginals, for best_first.
+
+    log_probs (L, V): log q_i; budget: B, the pops at most, where it is known.
+    """
+    # Line 1. No tree of B nodes needs a token beyond rank B: the better ones would come first.
+    vocab = log_probs.shape[1]
+    ranked, ids = log_probs.topk(min(budget or vocab, vocab), -1)  # (L, K)
+    # The heap handles single numbers, torch is slow there. Below the last slot nothing follows.
+    slots = [*zip(ranked.tolist(), ids.tolist(), strict=True), ([], [])]
+    # A marginal ignores the tokens of the prefix: only the slot behind it counts.
+    return lambda prefix: slots[len(prefix) - 1]
 
 
 def sibling_score(parent_score, ranked, rank):
@@ -136,8 +166,12 @@ class DDTreeDrafter(BlockDraft):
         super().__init__(network, temperature)
         self.budget = budget
 
+    def children(self, root, room):
+        """One pass -> what the heap may ask for, see best_first."""
+        return marginal_children(self.marginals(root, room), self.budget)
+
     def propose(self, root, room):
-        return best_first_tree(root, self.marginals(root, room), self.budget)
+        return best_first_tree(root, self.children(root, room), self.budget)
 
 
 class BlockChainDrafter(BlockDraft):

@@ -7,9 +7,9 @@ and ask for a hint with `python tests/grade.py 05 --hint NAME`. Replace each
 """
 
 import heapq
+import math
 import numpy as np
 import torch
-from tree_attention import Tree
 
 # * The mass of every node but the root, (N - 1,), in the order of the rows: the product of the
 # probabilities of the tokens on its path. log_probs[i, t] is the logarithm of the probability
@@ -64,32 +64,34 @@ def sibling_score(parent_score, ranked, rank):
     raise NotImplementedError("not yet: sibling_score")
 
 
-# *** Start with the most probable first token in the heap. Pop the best prefix, add it to the
-# tree, push its next sibling and its first child, until `budget` nodes are in the tree or the
-# heap is empty. Return Tree(tokens, parents), two lists in the order of the pops: Tree([5, 0,
-# 1], [-1, 0, 0]) has root 5 and two children. You may call log_probs.topk(k, -1) (values and
-# token ids, (L, k) each, best first; k at most V), .tolist(), heapq.heappush(heap, entry),
-# heapq.heappop(heap) (the smallest entry; tuples compare by their first number),
-# child_score(score, ranked_below) and sibling_score(parent_score, ranked, rank). A good entry
-# is (-score, level, rank, parent): slot and rank from 0, and the parent's row.
-# About 18 lines, 20 minutes.
-# Example: root 5, q_1 (.6, .4), q_2 (.9, .1), budget 3: tokens, parents -> [[5, 0, 0, 1], [-1,
-#   0, 1, 0]]
+# *** Start with the most probable first token in the heap. Pop the best prefix, `yield` it as
+# (token, row of its parent, mass), then push its next sibling and its first child, until the
+# heap is empty. The root is row 0 and is not yielded; the first node that is yielded is row 1.
+# You may call children(prefix) for a tuple of tokens that begins with the root (what may follow
+# it: log-probabilities, best first, and the tokens; two empty lists where nothing may),
+# heapq.heappush(heap, entry), heapq.heappop(heap) (the smallest entry; tuples compare by their
+# first number), child_score(score, ranked_below), sibling_score(parent_score, ranked, rank) and
+# math.exp. A good entry is (-score, parent, rank): the parent's row, and the rank from 0.
+# About 16 lines, 20 minutes.
+# Example: root 5, q_1 (.6, .4), q_2 (.9, .1), 3 pops: token, parent's row, mass -> [[0, 0,
+#   0.6], [0, 1, 0.54], [1, 0, 0.4]]
 
 
-def best_first_tree(root, log_probs, budget):
-    """The `budget` most probable prefixes under independent marginals, as a Tree.
+def best_first(root, children):
+    """The nodes of the best draft tree, one by one: a drafter's prefixes, most probable first.
 
-    root: a token; log_probs (L, V): log q_i. Root not counted, the tree has
-    min(budget, number of prefixes) nodes, in the order of falling probability.
-    Ringel and Romano, Algorithm 1.
+    root: a token; children(prefix) -> log-probabilities of what may follow, best first, and the
+    tokens, two lists; prefix: a tuple of tokens that begins with the root; where nothing may
+    follow, the lists are empty.
+    Yields (token, row of its parent, mass q(u)); the root is row 0, the first node that comes is
+    row 1. Ringel and Romano, Algorithm 1, but here whoever asks decides when to stop.
 
     Worked example, prefixes in ranks from 1: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
     starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
     push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
     = 1.54 tokens of a draw from q_1 x q_2 lie in it.
     """
-    raise NotImplementedError("not yet: best_first_tree")
+    raise NotImplementedError("not yet: best_first")
 
 
 # *** The children of a node that holds `token`, when they stand in slot level + 1: their log-

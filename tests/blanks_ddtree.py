@@ -1,27 +1,28 @@
 """The blanks of chapter 05."""
 
 import heapq
+import math
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 import conditional_marginals
+import ddtree
 from grading import Blank
 from nanogpt.exact.toy_models import ToyModel
 from nanogpt.exact.trees import best_mass, prefixes
 from tree_attention import Tree
 
 Q = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
-BUDGET_3 = "root 5, q_1 (.6, .4), q_2 (.9, .1), budget 3: tokens, parents"
+THREE_POPS = "root 5, q_1 (.6, .4), q_2 (.9, .1), 3 pops: token, parent's row, mass"
 MASSES = "q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 1)"
 WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).double().log()
 
 
 def ddtree_promise():
     """The heap's tree must be worth as much as the best tree found by trying all."""
-    import ddtree
-
     for seed in range(3):
         log_probs = torch.stack([ToyModel(seed, 3).logits((i,)) for i in (0, 1)]).log_softmax(-1)
 
@@ -29,46 +30,47 @@ def ddtree_promise():
             return float(sum(q[i, t] for i, t in enumerate(prefix)).exp())
 
         for budget in (1, 3, 5):
-            value = ddtree.surrogate(ddtree.best_first_tree(0, log_probs, budget), log_probs)
+            tree = ddtree.best_first_tree(0, ddtree.marginal_children(log_probs), budget)
+            value = ddtree.surrogate(tree, log_probs)
             best = best_mass(mass, 2, 3, budget)
             assert abs(value - best) < 1e-9, (
                 f"with budget {budget} the tree is worth {value:.3f}, the best one {best:.3f}")
 
 
-def observe_tree(f):
-    def nodes(log_probs, budget):
-        tree = f(5, log_probs, budget)
-        return tree.tokens, tree.parents
+def observe_nodes(f):
+    def nodes(log_probs, pops):
+        found = islice(f(5, ddtree.marginal_children(log_probs)), pops)
+        return [(token, parent, round(mass, 6)) for token, parent, mass in found]
 
-    return {BUDGET_3: nodes(Q, 3),
-            "the same, budget 1": nodes(Q, 1), "the same, budget 99": nodes(Q, 99),
-            "root 5, no marginals, budget 3": nodes(Q[:0], 3),
-            "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), budget 5": nodes(WIDE, 5)}
+    return {THREE_POPS: nodes(Q, 3), "the same, 99 pops": nodes(Q, 99),
+            "root 5, no slots": nodes(Q[:0], 3),
+            "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), 5 pops": nodes(WIDE, 5)}
 
 
-def slip_tree(extra=0, smallest=False, no_sibling=False, no_child=False, child_rank=False):
-    def best_first_tree(root, log_probs, budget):
-        ranked, ids = log_probs.topk(min(budget, log_probs.shape[1]), -1)
-        ranked, ids = ranked.tolist(), ids.tolist()
+def slip_nodes(smallest=False, no_sibling=False, no_child=False, child_rank=False, root_too=False,
+               logs=False):
+    def best_first(root, children):
         sign = 1 if smallest else -1
-        tokens, parents, scores = [root], [-1], [0.0]
-        heap = [(sign * ranked[0][0], 0, 0, 0)] if ranked else []
-        while heap and len(tokens) <= budget + extra:
-            key, level, rank, parent = heapq.heappop(heap)
-            row = len(tokens)
-            tokens.append(ids[level][rank])
-            parents.append(parent)
+        prefixes, scores, below = [(root,)], [0.0], [children((root,))]
+        if root_too:
+            yield root, -1, 1.0
+        heap = [(sign * below[0][0][0], 0, 0)] if below[0][0] else []
+        while heap:
+            key, parent, rank = heapq.heappop(heap)
+            ranked, tokens = below[parent]
+            prefixes.append(prefixes[parent] + (tokens[rank],))
             scores.append(sign * key)
-            if rank + 1 < len(ranked[level]) and not no_sibling:
-                heapq.heappush(heap, (sign * (scores[parent] + ranked[level][rank + 1]), level,
-                                      rank + 1, parent))
-            if level + 1 < len(ranked) and not no_child:
-                first = min(rank, len(ranked[level]) - 1) if child_rank else 0
-                heapq.heappush(heap, (sign * (scores[row] + ranked[level + 1][first]), level + 1,
-                                      first, row))
-        return Tree(tokens, parents)
+            yield tokens[rank], parent, sign * key if logs else math.exp(sign * key)
+            if rank + 1 < len(ranked) and not no_sibling:
+                score = scores[parent] + ranked[rank + 1]
+                heapq.heappush(heap, (sign * score, parent, rank + 1))
+            below.append(children(prefixes[-1]))
+            if below[-1][0] and not no_child:
+                first = min(rank, len(below[-1][0]) - 1) if child_rank else 0
+                score = scores[-1] + below[-1][0][first]
+                heapq.heappush(heap, (sign * score, len(scores) - 1, first))
 
-    return best_first_tree
+    return best_first
 
 
 def observe_masses(f):
@@ -146,8 +148,7 @@ def below_promise():
             total, before = total * weights[token] / weights.sum(), token
         return total
 
-    tree = conditional_marginals.best_conditional_tree(
-        0, conditional_marginals.Children(h, table, 1.0, 4), 2, 4)
+    tree = ddtree.best_first_tree(0, conditional_marginals.Children(h, table, 1.0, 4), 4)
     found, best = sum(map(mass, prefixes(tree)[1:])), best_mass(mass, 2, 3, 4)
     assert abs(found - best) < 1e-9, (
         f"with budget 4 the tree is worth {found:.3f}, the best one {best:.3f}")
@@ -242,33 +243,33 @@ BLANKS = [
             lambda s, r, k: s - r[k] + r[k + 1],
          "the next rank is added to the node's own score": lambda s, r, k: s + r[k] + r[k + 1]}),
     Blank(
-        "ddtree:best_first_tree",
-        "*** Start with the most probable first token in the heap. Pop the best prefix, add it to "
-        "the tree, push its next sibling and its first child, until `budget` nodes are in the tree "
-        "or the heap is empty. Return Tree(tokens, parents), two lists in the order of the pops: "
-        "Tree([5, 0, 1], [-1, 0, 0]) has root 5 and two children. You may call "
-        "log_probs.topk(k, -1) (values and token ids, (L, k) each, best first; k at most V), "
-        ".tolist(), heapq.heappush(heap, entry), heapq.heappop(heap) (the smallest entry; tuples "
-        "compare by their first number), child_score(score, ranked_below) and "
-        "sibling_score(parent_score, ranked, rank). A good entry is (-score, level, rank, parent): "
-        "slot and rank from 0, and the parent's row.",
-        "Keep the scores of the rows in a list, the root's is 0: sibling_score asks for the "
-        "parent's. The root does not count, and without slots it stands alone.",
-        18, 20, observe_tree,
-        {BUDGET_3: ([5, 0, 0, 1], [-1, 0, 1, 0]),
-         "the same, budget 1": ([5, 0], [-1, 0]),
-         "the same, budget 99": ([5, 0, 0, 1, 0, 1, 1], [-1, 0, 1, 0, 3, 1, 3]),
-         "root 5, no marginals, budget 3": ([5], [-1]),
-         # .5, .35, .315, .3, .21: (0), (0,0), (0,0,0), (1), (1,0)
-         "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), budget 5":
-            ([5, 0, 0, 0, 1, 0], [-1, 0, 1, 2, 0, 4])},
+        "ddtree:best_first",
+        "*** Start with the most probable first token in the heap. Pop the best prefix, `yield` it "
+        "as (token, row of its parent, mass), then push its next sibling and its first child, "
+        "until the heap is empty. The root is row 0 and is not yielded; the first node that is "
+        "yielded is row 1. You may call children(prefix) for a tuple of tokens that begins with "
+        "the root (what may follow it: log-probabilities, best first, and the tokens; two empty "
+        "lists where nothing may), heapq.heappush(heap, entry), heapq.heappop(heap) (the smallest "
+        "entry; tuples compare by their first number), child_score(score, ranked_below), "
+        "sibling_score(parent_score, ranked, rank) and math.exp. A good entry is (-score, parent, "
+        "rank): the parent's row, and the rank from 0.",
+        "Keep three lists, an entry a row: the prefix, its score (the root's is 0) and its "
+        "children. sibling_score asks for the parent's score.",
+        16, 20, observe_nodes,
+        {THREE_POPS: [(0, 0, 0.6), (0, 1, 0.54), (1, 0, 0.4)],
+         "the same, 99 pops": [(0, 0, 0.6), (0, 1, 0.54), (1, 0, 0.4), (0, 3, 0.36), (1, 1, 0.06),
+                               (1, 3, 0.04)],
+         "root 5, no slots": [],
+         # (0), (0,0), (0,0,0), (1), (1,0)
+         "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), 5 pops":
+            [(0, 0, 0.5), (0, 1, 0.35), (0, 2, 0.315), (1, 0, 0.3), (0, 4, 0.21)]},
         ddtree_promise,
-        {"the heap pops the worst prefix first": slip_tree(smallest=True),
-         "the root counts against the budget": slip_tree(extra=-1),
-         "one node too many is added": slip_tree(extra=1),
-         "siblings are never pushed": slip_tree(no_sibling=True),
-         "children are never pushed": slip_tree(no_child=True),
-         "the child takes over its parent's rank": slip_tree(child_rank=True)}),
+        {"the heap pops the worst prefix first": slip_nodes(smallest=True),
+         "the root comes out as a node": slip_nodes(root_too=True),
+         "a score comes out where the mass should": slip_nodes(logs=True),
+         "siblings are never pushed": slip_nodes(no_sibling=True),
+         "children are never pushed": slip_nodes(no_child=True),
+         "the child takes over its parent's rank": slip_nodes(child_rank=True)}),
     Blank(
         "conditional_marginals:Children.below",
         "*** The children of a node that holds `token`, when they stand in slot level + 1: their "

@@ -11,11 +11,10 @@ from conditional_marginals import (
     BlockLevels,
     Children,
     ConditionalTreeDrafter,
-    best_conditional_tree,
     decode_conditional,
     decode_sampled,
 )
-from ddtree import best_first_tree
+from ddtree import best_first_tree, marginal_children
 from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
 from iid_trees import SHAPES, SampledTreeDrafter
 from layer_verification import LayerVerification
@@ -45,7 +44,7 @@ def probability(h, W, root, prefix, temperature=1.0):
 
 def tree_of(h, W, root, budget, temperature=1.0):
     children = Children(h.numpy(), W.numpy(), temperature, budget)
-    return best_conditional_tree(root, children, len(h), budget)
+    return best_first_tree(root, children, budget)
 
 
 # ---------------------------------------------------------------- the heap
@@ -79,7 +78,7 @@ def test_pops_fall_and_every_prefix_comes_once():
 def test_without_transitions_it_is_algorithm_1():
     h, W = random_slots(3, 4, 6)
     for budget in (1, 5, 30):
-        paper = best_first_tree(1, torch.log_softmax(h, -1), budget)
+        paper = best_first_tree(1, marginal_children(torch.log_softmax(h, -1)), budget)
         assert prefixes(tree_of(h, 0 * W, 1, budget)) == prefixes(paper)
 
 
@@ -88,7 +87,7 @@ def test_worked_example_by_hand():
     h, W = np.zeros((2, 2)), np.zeros((2, 2, 2))
     h[0] = np.log([0.6, 0.4])
     W[1] = np.log([[0.5, 0.5], [0.1, 0.9]])
-    tree = best_conditional_tree(0, Children(h, W, 1.0, 4), 2, 4)
+    tree = best_first_tree(0, Children(h, W, 1.0, 4), 4)
     assert prefixes(tree) == [(0,), (1,), (1, 1), (0, 0)]  # .6, .4, .36, .3
 
 

@@ -15,6 +15,7 @@ from ddtree import (
     best_first_tree,
     decode_ddtree,
     draft_temperature,
+    marginal_children,
     node_masses,
     surrogate,
 )
@@ -66,7 +67,7 @@ def test_the_heap_is_optimal_by_brute_force(case):
     length, vocab = case["shape"]
     for seed, budget in itertools.product(range(4), (1, 2, 3, 4, 5)):
         log_probs = random_marginals(seed, length, vocab, case["ties"])
-        tree = best_first_tree(0, log_probs, budget)
+        tree = best_first_tree(0, marginal_children(log_probs), budget)
         assert surrogate(tree, log_probs) == pytest.approx(best_value(log_probs, budget), abs=1e-12)
 
 
@@ -75,7 +76,7 @@ def test_pops_fall_and_the_tree_is_prefix_closed(ties):
     for seed in range(6):
         log_probs = random_marginals(seed, 4, 5, ties)
         for budget in (0, 1, 7, 60, 10_000):
-            tree = best_first_tree(3, log_probs, budget)
+            tree = best_first_tree(3, marginal_children(log_probs), budget)
             nodes = prefixes(tree)
             assert len(nodes) == min(budget, 5 + 25 + 125 + 625) == len(set(nodes))
             masses = node_masses(tree, log_probs)
@@ -85,13 +86,13 @@ def test_pops_fall_and_the_tree_is_prefix_closed(ties):
 
 def test_zero_probabilities_do_not_disturb_the_order():
     log_probs = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0]]).log()
-    assert prefixes(best_first_tree(0, log_probs, 3)) == [(0,), (0, 0), (0, 1)]
-    assert len(prefixes(best_first_tree(0, log_probs, 12))) == 12
+    assert prefixes(best_first_tree(0, marginal_children(log_probs), 3)) == [(0,), (0, 0), (0, 1)]
+    assert len(prefixes(best_first_tree(0, marginal_children(log_probs), 12))) == 12
 
 
 def test_worked_example_by_hand():
     log_probs = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
-    tree = best_first_tree(0, log_probs, 3)
+    tree = best_first_tree(0, marginal_children(log_probs), 3)
     assert prefixes(tree) == [(0,), (0, 0), (1,)]
     assert node_masses(tree, log_probs).tolist() == pytest.approx([0.6, 0.54, 0.4])
     assert surrogate(tree, log_probs) == pytest.approx(1.54)
@@ -99,7 +100,7 @@ def test_worked_example_by_hand():
 
 def test_a_prefix_that_cannot_be_has_mass_zero():
     log_probs = torch.tensor([[0.6, 0.4, 0.0], [1.0, 0.0, 0.0]]).double().log()
-    tree = best_first_tree(0, log_probs, 6)
+    tree = best_first_tree(0, marginal_children(log_probs), 6)
     masses = node_masses(tree, log_probs).tolist()
     assert masses == pytest.approx([0.6, 0.6, 0.4, 0.4, 0, 0])
     assert surrogate(tree, log_probs) == pytest.approx(2)
@@ -109,7 +110,7 @@ def test_surrogate_is_the_expected_acceptance_length():
     """E[alpha_T] by summing over every continuation (Proposition 1)."""
     for seed in range(5):
         log_probs = random_marginals(seed, 3, 3)
-        tree = best_first_tree(0, log_probs, 3 + 2 * seed)
+        tree = best_first_tree(0, marginal_children(log_probs), 3 + 2 * seed)
         nodes = set(prefixes(tree))
         expected = 0.0
         for y in itertools.product(range(3), repeat=3):
@@ -135,7 +136,8 @@ class ToyBlock:
 
     def propose(self, root, room):
         seed = sum((i + 1) * t for i, t in enumerate([*self.text, root]))
-        return best_first_tree(root, random_marginals(seed, min(3, room), 3), self.budget)
+        children = marginal_children(random_marginals(seed, min(3, room), 3), self.budget)
+        return best_first_tree(root, children, self.budget)
 
 
 @pytest.mark.parametrize("temperature, budget, rounds", [

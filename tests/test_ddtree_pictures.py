@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
-from ddtree import best_first_tree, node_masses  # noqa: E402
+from ddtree import best_first_tree, marginal_children, node_masses  # noqa: E402
 from experiments.ddtree_pictures import (  # noqa: E402
     DRAWN,
     decoders,
@@ -46,7 +46,7 @@ def texts(ax):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_drawn_heap_pops_what_the_taught_one_adds(seed):
     log_probs = random_marginals(seed, 3, 4).sort(-1, descending=True).values
-    tree = best_first_tree(0, log_probs, 9)
+    tree = best_first_tree(0, marginal_children(log_probs), 9)
     popped, waiting = replay(log_probs.exp().tolist(), 9)[-1]
     assert [ranks for _, ranks in popped] == prefixes(tree)
     assert [mass for mass, _ in popped] == pytest.approx(node_masses(tree, log_probs).tolist())

@@ -180,33 +180,30 @@ def test_multi_round_may_overwrite_no_distribution_of_the_tree():
 
 
 def test_a_helper_of_the_learner_sees_the_taught_neighbours():
-    helped = filled("05", {"best_first_tree": "return grow(root, log_probs, budget)"})
+    helped = filled("05", {"best_first": "return grow(root, children)"})
     helped += """
 
-def grow(root, log_probs, budget):
-    K = min(budget, log_probs.shape[-1])
-    values, ids = log_probs.topk(K, -1)
-    ranked, ids = values.tolist(), ids.tolist()
-    tokens, parents, scores = [root], [-1], [0.0]
-    heap = [(-ranked[0][0], 0, 0, 0)] if ranked else []
-    while heap and len(tokens) <= budget:
-        score, level, rank, parent = heapq.heappop(heap)
-        tokens.append(ids[level][rank])
-        parents.append(parent)
+def grow(root, children):
+    prefixes, scores, below = [(root,)], [0.0], [children((root,))]
+    heap = [(-below[0][0][0], 0, 0)] if below[0][0] else []
+    while heap:
+        score, parent, rank = heapq.heappop(heap)
+        ranked, tokens = below[parent]
+        prefixes.append(prefixes[parent] + (tokens[rank],))
         scores.append(-score)
-        if rank + 1 < K:
-            after = sibling_score(scores[parent], ranked[level], rank)
-            heapq.heappush(heap, (-after, level, rank + 1, parent))
-        if level + 1 < len(ranked):
-            below = child_score(-score, ranked[level + 1])
-            heapq.heappush(heap, (-below, level + 1, 0, len(tokens) - 1))
-    return Tree(tokens, parents)
+        yield tokens[rank], parent, math.exp(-score)
+        if rank + 1 < len(ranked):
+            after = sibling_score(scores[parent], ranked, rank)
+            heapq.heappush(heap, (-after, parent, rank + 1))
+        below.append(children(prefixes[-1]))
+        if below[-1][0]:
+            heapq.heappush(heap, (-child_score(-score, below[-1][0]), len(scores) - 1, 0))
 """
     blanks = CHAPTERS["05"][1]
     answers = load_answers(helped, "exercise.py", blanks)
     statuses = {b.name: grade_answer(b, answers[b.name])[0] for b in blanks}
     assert statuses == {"sibling_score": "still blank", "child_score": "still blank",
-                        "best_first_tree": "done", "node_masses": "still blank",
+                        "best_first": "done", "node_masses": "still blank",
                         "below": "still blank", "level": "still blank"}
 
 

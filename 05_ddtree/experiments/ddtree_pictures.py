@@ -3,13 +3,14 @@
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
 
-import heapq
 import math
 from functools import partial
+from itertools import islice
 
+import torch
 from matplotlib.patches import FancyBboxPatch
 
-from ddtree import BlockChainDrafter
+from ddtree import BlockChainDrafter, best_first, marginal_children
 from experiments.ddtree_table import (
     CHAIN,
     PLAIN,
@@ -145,16 +146,17 @@ def replay(probs, budget):
     probs: q_1 .. q_L as L lists, (L, V), each in falling order -> [(popped, waiting)], a pair of
     lists of (mass, ranks) after each pop.
     """
-    heap, popped, frames = [(-probs[0][0], (0,))], [], []
-    while heap and len(popped) < budget:
-        minus_mass, ranks = heapq.heappop(heap)
-        popped.append((-minus_mass, ranks))
-        following = [(*ranks[:-1], ranks[-1] + 1), (*ranks, 0)]
-        for new in following:
+    rows, waiting, frames = [()], {}, []
+    # In rows of falling order a token is its own rank.
+    nodes = best_first(None, marginal_children(torch.tensor(probs, dtype=torch.float64).log()))
+    for rank, parent, mass in islice(nodes, budget):
+        rows.append(ranks := (*rows[parent], rank))
+        waiting.pop(ranks, None)
+        for new in ((*ranks[:-1], rank + 1), (*ranks, 0)):  # what this pop pushes
             if len(new) <= len(probs) and new[-1] < len(probs[0]):
-                mass = math.prod(row[r] for row, r in zip(probs, new, strict=False))
-                heapq.heappush(heap, (-mass, new))
-        frames.append((list(popped), [(-m, ranks) for m, ranks in heap]))
+                waiting[new] = math.prod(row[r] for row, r in zip(probs, new, strict=False))
+        popped = [*(frames[-1][0] if frames else []), (mass, ranks)]
+        frames.append((popped, [(m, ranks) for ranks, m in waiting.items()]))
     return frames
 
 

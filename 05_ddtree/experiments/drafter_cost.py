@@ -4,8 +4,8 @@ from functools import partial
 
 import torch
 
-from conditional_marginals import Children, ConditionalTreeDrafter, best_conditional_tree
-from ddtree import BlockDraft, best_first_tree
+from conditional_marginals import Children, ConditionalTreeDrafter
+from ddtree import BlockDraft, best_first_tree, marginal_children
 from nanogpt.clock import median_ms
 
 NEW_ROWS = 3  # context rows that a pass reads: about what a round commits
@@ -41,8 +41,11 @@ def build_ms(network, prompt, budgets):
     logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
     draft.observe(prompt, hidden, list(range(len(prompt))))
     marginals = draft.marginals(int(logits[0, -1].argmax()), network.config.length)
-    return {budget: median_ms(lambda b=budget: best_first_tree(0, marginals, b), marginals.device)
-            for budget in budgets}
+
+    def build(budget):
+        best_first_tree(0, marginal_children(marginals, budget), budget)
+
+    return {budget: median_ms(partial(build, budget), marginals.device) for budget in budgets}
 
 
 @torch.inference_mode()
@@ -56,6 +59,6 @@ def conditional_build_ms(network, prompt, budgets):
 
     def build(budget):
         children = Children(slots.numpy(), draft.table, 1.0, budget)  # ranked anew each time
-        best_conditional_tree(root, children, len(slots), budget)
+        best_first_tree(root, children, budget)
 
     return {budget: median_ms(partial(build, budget), slots.device) for budget in budgets}

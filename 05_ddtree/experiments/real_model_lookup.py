@@ -6,10 +6,11 @@ came next. Prompt lookup takes one match. Here every match counts, in an n-gram 
 with the text, and the most probable prefixes become a tree.
 """
 
-import heapq
+import math
 from collections import Counter, defaultdict
+from itertools import islice, takewhile
 
-from tree_attention import Tree  # chapter 02
+from ddtree import best_first, tree_of
 
 
 class TextTable:
@@ -71,26 +72,18 @@ class LookupDrafter:
         self.table.read(tokens)
 
     def propose(self, root, room):
-        """The heap of ddtree.best_first_tree, for a drafter that knows what it drafted before."""
-        tokens, parents, paths = [root], [-1], [[root]]
-        heap = []  # entries: (-probability of the path, parent, token)
-        if room:
-            self.push_children(heap, 0, 1.0, paths[0])
-        while heap and len(tokens) <= self.budget:
-            minus_mass, parent, token = heapq.heappop(heap)  # the best path that waits
-            row = len(tokens)
-            tokens.append(token)
-            parents.append(parent)
-            paths.append(paths[parent] + [token])
-            if len(paths[row]) <= room:  # its children fit into the window
-                self.push_children(heap, row, -minus_mass, paths[row])
-        return Tree(tokens, parents)
+        nodes = best_first(root, lambda prefix: self.children(prefix, room))
+        # c(N) grows by some percent a row; the masses fall, so behind the first that is too small
+        # nothing else is worth its row.
+        worth = takewhile(lambda node: node[2] >= self.least, nodes)
+        return tree_of(root, islice(worth, self.budget))
 
-    def push_children(self, heap, row, mass, path):
-        """Offer what may follow a node. mass: the probability of its path, path: from the root."""
+    def children(self, prefix, room):
+        """What may follow a prefix of drafts, see ddtree.best_first."""
+        if len(prefix) > room:  # they would not fit into the window
+            return [], []
         # What it drafted before counts as read: a marginal of DDTree cannot look at it.
-        context = (self.table.text[-self.table.longest:] + path)[-self.table.longest:]
+        context = (self.table.text[-self.table.longest:] + list(prefix))[-self.table.longest:]
         probs = self.table.next_probs(context)
-        for token in sorted(probs, key=probs.get, reverse=True)[:self.width]:
-            if mass * probs[token] >= self.least:  # c(N) grows by some percent a row
-                heapq.heappush(heap, (-mass * probs[token], row, token))
+        best = sorted(probs, key=probs.get, reverse=True)[:self.width]
+        return [math.log(probs[token]) for token in best], best
