@@ -5,7 +5,8 @@
     packing.py     a faster copy for decoding     device.py     cpu, cuda or mps
     data.py        corpora and tokenizers         bpe.py        makes the small vocabulary
     sizes.py       named models, their recipes    train.py      the training loop
-    checkpoint.py  files of weights               huggingface.py  export to transformers
+    checkpoint.py  files of weights               weights.py    makes those that come along
+    huggingface.py  export to transformers
     clock.py       milliseconds, c(N)             contest.py    compare decoders fairly
     account.py     tables: who is faster, why     printing.py, cli.py   the terminal
     exact/         enumeration: the proof that a rule loses nothing
@@ -22,3 +23,14 @@ from pathlib import Path
 # At the end of the path: a script's own folder, with its own bench.py, stays first.
 sys.path += [folder for folder in map(str, sorted(Path(__file__).resolve().parents[1].glob("0?_*")))
              if folder not in sys.path]
+
+
+def say_stopped(kind, error, trace, others=sys.excepthook):
+    """Ctrl-C while modules are imported: what cli.run says later, and no traceback."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("\nstopped", file=sys.stderr)
+    else:
+        others(kind, error, trace)
+
+
+sys.excepthook = say_stopped

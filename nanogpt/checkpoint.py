@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -72,8 +73,8 @@ def prepare(path, retrain=False):
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for old in path.parent.glob("*.tmp"):  # of a run that was killed while it saved
-            if time.time() - old.stat().st_mtime > 600:
-                old.unlink(missing_ok=True)
+            if time.time() - old.stat().st_mtime > 600:  # and no other is writing it
+                shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
         trial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         trial.touch()
         trial.unlink()

@@ -26,9 +26,18 @@ def orthogonalize(update, steps=5):
     x = x if wide else x.T  # so that the Gram matrix below is the small one
     # The Frobenius norm is at least the largest singular value: all of them are now in [0, 1].
     x = x / x.norm().clamp(min=1e-7)
-    for _ in range(steps):
-        gram = x @ x.T  # (m, m)
-        x = a * x + (b * gram + c * gram @ gram) @ x  # the quintic, on every singular value
+    if x.dtype == torch.bfloat16 or x.shape[0] == x.shape[1]:
+        for _ in range(steps):
+            gram = x @ x.T  # (m, m)
+            x = a * x + (b * gram + c * gram @ gram) @ x  # the quintic, on every singular value
+    else:
+        # The same with products of small squares alone: X <- p X makes G = X X^T into p G p, and
+        # all the p make one factor q. In bfloat16 the rounding of G would grow with every step.
+        gram, q = x @ x.T, torch.eye(len(x), device=x.device)
+        for _ in range(steps):
+            p = a * torch.eye(len(x), device=x.device) + b * gram + c * gram @ gram
+            q, gram = p @ q, p @ gram @ p
+        x = q @ x
     return x if wide else x.T
 
 

@@ -1,9 +1,10 @@
 """A faster copy of a model for decoding: weights packed for this machine's processor.
 
-A matrix product reads its weights fastest in an order of its own, and a CPU with bfloat16
-instructions also takes them at half the size. Verification lives on that: with packed weights a
-forward of 8 rows costs 1.2 times one of a single row in bfloat16 (2 cores with AVX-512 bf16), and
-1.5 times in float32 (2 cores with AVX2), where plain float32 weights take 2.0 times.
+A matrix product of several rows reads its weights fastest in an order of its own, and a CPU with
+bfloat16 instructions also takes them at half the size. Verification lives on that: with packed
+weights a forward of 8 rows costs 1.2 times one of a single row in bfloat16 (2 cores with AVX-512
+bf16), and 1.5 times in float32 (2 cores with AVX2), where plain float32 weights take 2.0 times.
+For few rows plain weights may be faster; how few, the machine is asked when the copy is made.
 
 subtle: logits may differ in the last bits with the number of rows in a forward, and bfloat16
 weights are another model by a hair. Where the two best tokens are that close, greedy texts may
@@ -11,6 +12,8 @@ part; scripts compare the texts and say where and by what gap.
 """
 
 import copy
+import math
+import time
 
 import torch
 import torch.nn.functional as F
@@ -20,22 +23,24 @@ from nanogpt.device import bf16_is_faster
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 ROWS = 8  # the number of rows that weights are packed for; others run on them too
+SAMPLE = 24  # layers that are timed: more than a processor's cache holds, less than all of a giant
 WIDE = 192  # a narrower model loses more by packing than it wins, for 1 to 32 rows (measured)
 
 
 class PackedLinear(nn.Module):
     """A bias-free linear layer for the CPU, its weights packed in bfloat16 or float32.
 
+    plain_rows: up to so many rows the plain product is taken, since it is faster.
     The weights never change, so copies of a packed model share them.
     """
 
-    def __init__(self, linear, dtype, out_dtype=torch.float32):
+    def __init__(self, linear, dtype, out_dtype=torch.float32, plain_rows=0):
         super().__init__()
-        self.dtype, self.out_dtype = dtype, out_dtype
+        self.dtype, self.out_dtype, self.plain_rows = dtype, out_dtype, plain_rows
         weight = linear.weight.detach().to(dtype)
         # Opaque to torch: neither a parameter nor in state_dict, and deepcopy cannot read it.
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
-        self.plain = weight if dtype == torch.float32 else None  # for a single row, see forward
+        self.plain = weight if plain_rows else None
 
     def __deepcopy__(self, memo):
         """A layer of its own on the same weights, which nobody writes to."""
@@ -45,12 +50,31 @@ class PackedLinear(nn.Module):
 
     def forward(self, x):
         """x (..., C_in) -> (..., C_out) in out_dtype."""
-        # One row reads each weight once, in any order: in float32 the plain product is faster.
-        if self.plain is not None and x.numel() == x.shape[-1]:
-            return F.linear(x, self.plain)
+        x = x.to(self.dtype)
         # The products are rounded once, on the way out; inside they add up in float32.
-        y = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.packed, None, "none", [], "")
+        if x.numel() <= self.plain_rows * x.shape[-1]:
+            return F.linear(x, self.plain).to(self.out_dtype)
+        y = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
         return y.to(self.out_dtype)
+
+
+def count_plain_rows(linears, dtype):
+    """Up to how many rows these layers' plain products are faster here than their packed ones."""
+    sample = linears[:SAMPLE]
+    forms = [[PackedLinear(linear, dtype, plain_rows=rows) for linear in sample]
+             for rows in (ROWS, 0)]  # plain, packed
+    for rows in range(1, ROWS + 1):
+        inputs = [torch.ones(rows, linear.in_features) for linear in sample]
+        best = [math.inf, math.inf]
+        for _ in range(5):  # in turn, and the best of five: other programs disturb single laps
+            for i, form in enumerate(forms):
+                start = time.perf_counter()
+                for layer, x in zip(form, inputs, strict=True):
+                    layer(x)
+                best[i] = min(best[i], time.perf_counter() - start)
+        if best[1] < best[0]:
+            return rows - 1
+    return ROWS
 
 
 def can_pack(dtype=torch.bfloat16):
@@ -100,12 +124,14 @@ def pack(model, dtype):
 
     The residual stream, attention, norms and output matrix stay in float32.
     """
-    for parent in list(model.modules()):  # a list, for the layers change under way
-        for name, child in parent.named_children():
-            if isinstance(child, nn.Linear) and name != "lm_head":  # close logits decide tokens
-                # Inside an MLP bfloat16 may stay: the next layer would round it anyway.
-                out_dtype = dtype if name == "up" else torch.float32
-                setattr(parent, name, PackedLinear(child, dtype, out_dtype))
+    places = [(parent, name, child) for parent in model.modules()
+              for name, child in parent.named_children()
+              if isinstance(child, nn.Linear) and name != "lm_head"]  # close logits decide tokens
+    plain_rows = count_plain_rows([linear for *_, linear in places], dtype)
+    for parent, name, linear in places:
+        # Inside an MLP bfloat16 may stay: the next layer would round it anyway.
+        out_dtype = dtype if name == "up" else torch.float32
+        setattr(parent, name, PackedLinear(linear, dtype, out_dtype, plain_rows))
 
 
 def packed_dtype(model):

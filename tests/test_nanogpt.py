@@ -16,7 +16,7 @@ from nanogpt.data import (
     read_ranks,
 )
 from nanogpt.model import GPT, GPTConfig
-from nanogpt.packing import can_pack, for_decoding, packed_dtype, precision_of
+from nanogpt.packing import PackedLinear, can_pack, for_decoding, packed_dtype, precision_of
 from nanogpt.sampling import Dice, Sampler
 
 # ---------------------------------------------------------------- data
@@ -191,14 +191,57 @@ def precision(request):
     return request.param
 
 
+@pytest.mark.parametrize("plain_rows", [0, 8])
 @pytest.mark.parametrize("rows", [1, 5, 20])
-def test_a_packed_model_stays_close(precision, rows):
-    model, tokens = small_gpt(192), torch.randint(11, (1, rows))
+def test_a_packed_product_is_right_to_its_rounding(precision, plain_rows, rows):
+    """|error| <= (2u + u^2) |W| |x| + u |y|: weights, inputs and the result are each rounded."""
+    dtype, n = getattr(torch, precision), 96
+    torch.manual_seed(rows)
+    linear, x = torch.nn.Linear(n, 40, bias=False), torch.randn(rows, n)
+    found = PackedLinear(linear, dtype, plain_rows=plain_rows)(x)
+    u = torch.finfo(dtype).eps / 2
+    weight = linear.weight.double()
+    exact, size = x.double() @ weight.T, x.double().abs() @ weight.abs().T  # (rows, 40)
+    sums = n * 2 ** -24  # of adding up in float32, in any order
+    bound = (2 * u + u * u + sums) * (1 + u) * size + u * exact.abs()
+    assert ((found - exact).abs() <= bound).all()
+
+
+def test_a_packed_model_is_the_same_network(precision):
+    model, tokens = small_gpt(192), torch.randint(11, (1, 20))
     packed = for_decoding(model, precision)
-    ours, theirs = packed(tokens)[0], model(tokens)[0]
-    assert (ours - theirs).abs().max() < (0.05 if precision == "bfloat16" else 1e-5) * theirs.std()
     assert packed_dtype(packed) == getattr(torch, precision) and packed_dtype(model) is None
     assert precision_of(packed) == precision and precision_of(model) == "float32"
+    kinds = [type(layer) for layer in packed.modules()
+             if isinstance(layer, PackedLinear | torch.nn.Linear)]
+    assert kinds == 4 * 2 * [PackedLinear] + [torch.nn.Linear]  # the last: the output matrix
+    exact, ours = model(tokens)[0], packed(tokens)[0]
+    # What rounding costs here: the plain model, each product's inputs and result rounded.
+    for layer in model.blocks.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.weight.data = layer.weight.to(packed_dtype(packed)).float()
+            layer.register_forward_pre_hook(
+                lambda _, args: (args[0].to(packed_dtype(packed)).float(),))
+            layer.register_forward_hook(lambda *args: args[2].to(packed_dtype(packed)).float())
+    cost = (model(tokens)[0] - exact).abs().max()
+    assert (ours - exact).abs().max() < 3 * cost + 1e-4 * exact.std()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3, 8])
+def test_the_faster_form_for_each_number_of_rows(precision, monkeypatch, limit):
+    """A clock on which plain products of up to `limit` rows take 1 s, all packed ones 2 s."""
+    now = [0.0]
+
+    class Timed(PackedLinear):
+        def forward(self, x):
+            plain = len(x) <= self.plain_rows
+            now[0] += 2.0 if not plain else 1.0 if len(x) <= limit else 3.0
+            return x
+
+    linears = [torch.nn.Linear(8, 8, bias=False)] * 3
+    monkeypatch.setattr(packing, "PackedLinear", Timed)
+    monkeypatch.setattr(packing.time, "perf_counter", lambda: now[0])
+    assert packing.count_plain_rows(linears, getattr(torch, precision)) == limit
 
 
 def test_a_packed_model_can_be_copied_and_packed_again(precision):

@@ -218,7 +218,8 @@ def test_packed_weights(dtype, bound):
 
 def test_a_layer_with_a_bias_is_not_packed(monkeypatch):
     """A packed layer would drop the bias."""
-    monkeypatch.setattr(transformers_model, "PackedLinear", lambda *_: torch.nn.Identity())
+    monkeypatch.setattr(transformers_model, "count_plain_rows", lambda *_: 0)
+    monkeypatch.setattr(transformers_model, "PackedLinear", lambda *_, **__: torch.nn.Identity())
     layers = torch.nn.ModuleDict({"plain": torch.nn.Linear(4, 4, bias=False),
                                   "biased": torch.nn.Linear(4, 4)})
     pack(layers, torch.float32)

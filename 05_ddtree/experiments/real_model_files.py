@@ -83,7 +83,9 @@ def from_package():
     for needed in ("gguf", "accelerate"):
         if importlib.util.find_spec(needed) is None:
             raise ValueError(NEEDS.format(needed))
-    file = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    file = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"), None)
+    if file is None:
+        raise ValueError(f"the package {PACKAGE} is here without its GGUF file; install it anew")
     print(f"reading {file.name} from the package {PACKAGE}; once, about 20 s")
     how = {"gguf_file": file.name}
     half_done = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
