@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nanogpt.decoding import Context, Step, Stopwatch, tokens_on
+from nanogpt.decoding import Context, Step, tokens_on
 
 # ---------------------------------------------------------------- two draft models
 
@@ -114,16 +114,16 @@ def draft(drafter, root, k, sampler, dice):
     return drafted, draft_probs
 
 
-def verify(target, cache, root, drafted):
+def verify(context, root, drafted, sampler):
     """One causal forward over the root and the drafts.
 
-    -> logits (K + 1, V): row i is the target's opinion on the token after i drafts;
-    hidden: see GPT.forward. The cache holds K + 1 new rows, none committed.
+    -> target_probs (K + 1, V), Algorithm 1's p_1 .. p_(K+1): row i is the target's distribution of
+    the token after i drafts; hidden: see GPT.forward. The cache of the context holds K + 1 new
+    rows, none committed.
     """
     # Without a mask the forward is causal, so row i sees the context, the root and i drafts: the
     # text that plain decoding would have read there, if these drafts are right.
-    logits, hidden = target(tokens_on(target, [root, *drafted]), cache=cache)  # (1, K + 1, V)
-    return logits[0], hidden
+    return context.verify([root, *drafted], sampler)
 
 
 def acceptance_probability(target_probs, draft_probs, token):
@@ -180,7 +180,7 @@ class ChainRound:
 
 
 @torch.inference_mode()
-def speculate_chain(target, drafter, prompt, k, sampler, dice, sync=False):
+def speculate_chain(target, drafter, prompt, k, sampler, dice):
     """Speculative decoding with chains of k drafts. Yields a Step per target forward, without end.
 
     The first step is the prefill. prompt: a list of token ids; sampler serves target and drafter.
@@ -189,31 +189,24 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice, sync=False):
     if k < 1:
         raise ValueError(f"k is {k}; a chain holds at least 1 draft token")
     context = Context(target, prompt)  # the text so far, and the target's KV cache of it
-    watch = Stopwatch(target.device, sync)
     # Prefill: one forward reads the prompt, the drafter is reset and told what was read, and the
     # logits (V,) after the last token come back.
     root = dice.draw(sampler(context.begin(drafter)))
-    yield Step([root], seconds=watch.seconds)
+    yield Step([root])
 
     while True:
-        watch.start()
         if context.full:  # no row is free: prefill anew, from the last block_size // 2 tokens
             context.begin(drafter)
         # room: the rows that still fit behind the root's. At the window's end chains get shorter.
         drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
-        watch.lap("draft")
-        logits, hidden = verify(target, context.cache, root, drafted)
-        target_probs = sampler(logits).cpu()  # (K + 1, V), Algorithm 1's p_1 .. p_(K+1)
-        watch.lap("verify")
+        target_probs, hidden = verify(context, root, drafted, sampler)  # (K + 1, V)
         n, token = accept(drafted, draft_probs, target_probs, dice)
-        watch.lap("accept")
         # The root and n drafts are text that the target has read. `token` is text as well, but
         # not yet read: it is the next root.
         rows, tokens = list(range(n + 1)), [root, *drafted[:n]]
         context.commit(rows, tokens)  # the cache keeps the first n + 1 of its K + 1 new rows
         drafter.observe(tokens, hidden, rows)  # it must forget the drafts that were rejected
-        watch.lap("commit")
-        yield Step([*drafted[:n], token], len(drafted), watch.seconds,
+        yield Step([*drafted[:n], token], len(drafted),
                    detail=ChainRound(drafted, draft_probs, target_probs, n))
         root = token
 

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual  # chapter 01
-from nanogpt.decoding import Context, Step, Stopwatch, tokens_on
+from nanogpt.decoding import Context, Step, tokens_on
 from nanogpt.sampling import Sampler
 
 # ---------------------------------------------------------------- the tree
@@ -185,19 +185,22 @@ class TreeDrafter:
 # ---------------------------------------------------------------- verify
 
 
-def verify(target, cache, tree):
+def verify(context, tree, sampler):
     """One forward over all nodes: tree mask, depth positions.
 
-    -> logits (N, V): row i is the target's opinion on the token after node i; hidden: see
-    GPT.forward. The cache holds N new rows, none committed.
+    -> target_probs (N, V): row i is the target's distribution of the token after node i; hidden:
+    see GPT.forward. The cache of the context holds N new rows, none committed.
+    Raises ValueError if the tree is deeper than the window has room.
     """
+    depth = int(tree.depths.max())
+    if depth > context.room:
+        raise ValueError(f"the tree is {depth} deep; only {context.room} fit")
     # Siblings are candidates for the same place in the text, so they share its position.
-    positions = cache.length + tree.depths  # (N,)
-    device = target.device
+    positions = context.cache.length + tree.depths  # (N,)
     # The mask is (N, N): the context before it is visible to all. So row i answers as if the
     # context and the path to i were the whole text.
-    logits, hidden = target(tree.tokens[None].to(device), positions.to(device), tree.mask, cache)
-    return logits[0], hidden
+    return context.verify(tree.tokens.tolist(), sampler, positions.to(context.target.device),
+                          tree.mask)
 
 
 # ---------------------------------------------------------------- accept
@@ -263,7 +266,7 @@ class TreeRound:
 
 
 @torch.inference_mode()
-def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
+def speculate(target, drafter, prompt, sampler, dice, accept=walk):
     """Speculative decoding with trees. Yields a Step per target forward, without end.
 
     The first step is the prefill; a later step's detail is a TreeRound.
@@ -276,31 +279,21 @@ def speculate(target, drafter, prompt, sampler, dice, accept=walk, sync=False):
     Raises ValueError if the prompt is empty or a tree is deeper than the window has room.
     """
     context = Context(target, prompt)  # the text so far, and the target's KV cache of it
-    watch = Stopwatch(target.device, sync)
     # Prefill: one forward reads the prompt, the drafter is reset and told what was read, and the
     # logits (V,) after the last token come back.
     root = dice.draw(sampler(context.begin(drafter)))
-    yield Step([root], seconds=watch.seconds)
+    yield Step([root])
 
     while True:
-        watch.start()
         if context.full:  # no row is free: prefill anew, from the last block_size // 2 tokens
             context.begin(drafter)
         tree = drafter.propose(root, context.room)  # room: positions left behind the root's
-        watch.lap("draft")
-        depth = int(tree.depths.max())  # makes the mask: the first of what verifying costs
-        if depth > context.room:
-            raise ValueError(f"the tree is {depth} deep; only {context.room} fit")
-        logits, hidden = verify(target, context.cache, tree)
-        target_probs = sampler(logits).cpu()  # (N, V)
-        watch.lap("verify")
+        target_probs, hidden = verify(context, tree, sampler)  # (N, V)
         path, token = accept(tree, target_probs, dice)
-        watch.lap("accept")
         tokens = tree.tokens[path].tolist()  # the root and the accepted drafts
         # The cache gathers the path's rows behind its committed ones and forgets the others.
         context.commit(path, tokens)
         drafter.observe(tokens, hidden, path)
-        watch.lap("commit")
-        yield Step([*tokens[1:], token], len(tree) - 1, watch.seconds,
+        yield Step([*tokens[1:], token], len(tree) - 1,
                    detail=TreeRound(tree, path, target_probs))
         root = token  # chosen, but not yet read

@@ -79,7 +79,7 @@ def logits_before(target, prompt, tokens):
     steps = plain_decode(target, prompt, lambda logits: seen.append(logits) or logits, replay)
     for _ in range(len(tokens) + 1):
         next(steps)
-    return seen[-1]
+    return seen[-1].flatten()  # (V,) after the prefill, (1, V) after a round
 
 
 def histogram(accepted, last=4):

@@ -4,7 +4,7 @@ import gc
 import statistics
 
 from nanogpt.clock import interpolate
-from nanogpt.decoding import collect, collecting
+from nanogpt.decoding import collect, collecting, timed
 
 VERBS = ("draft", "verify", "accept", "commit")
 
@@ -52,7 +52,7 @@ def compare(decoders, prompts, max_new_tokens, turn=None):
     results = {name: [] for name in names}
     for i, prompt in enumerate(prompts):
         # The order rotates, so that none always goes first; prompt i has seed i for everybody.
-        runs = {name: collecting(decoders[name](prompt, i), max_new_tokens)
+        runs = {name: collecting(timed(decoders[name](prompt, i)), max_new_tokens)
                 for name in names[i % len(names):] + names[:i % len(names)]}
         for name, generation in take_turns(runs, turn or max_new_tokens).items():
             results[name].append(generation)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nanogpt.device import synchronize
-
 
 @dataclass
 class Step:
@@ -18,7 +16,7 @@ class Step:
 
     tokens: the emitted tokens: accepted draft tokens first, the target's own token last.
     drafted: how many draft tokens were verified.
-    seconds: wall time by verb: draft, verify (the forward and the sampler), accept, commit.
+    seconds: wall time by verb, if somebody asked for it: see `timed`.
     detail: the chapter's own record of the round, ChainRound (01) or TreeRound (02).
     """
 
@@ -26,30 +24,6 @@ class Step:
     drafted: int = 0
     seconds: dict = field(default_factory=dict)
     detail: object = None
-
-
-class Stopwatch:
-    """Splits a step's wall time into verbs: `lap('draft')` books the time since the last lap.
-
-    sync: wait for the device at every lap, for the shares of a step on a GPU.
-    """
-
-    def __init__(self, device, sync=False):
-        self.device, self.sync = device, sync
-        self.start()
-
-    def start(self):
-        """Begin a new step: every verb at zero."""
-        self.seconds = {}
-        self.last = time.perf_counter()
-
-    def lap(self, verb):
-        """Book the time since the last lap, or the start, to this verb."""
-        if self.sync:  # slows the whole step down, so totals are measured without
-            synchronize(self.device)
-        now = time.perf_counter()
-        self.seconds[verb] = self.seconds.get(verb, 0.0) + now - self.last
-        self.last = now  # nothing is booked twice: the next lap begins here
 
 
 class Context:
@@ -98,6 +72,15 @@ class Context:
         """How deep drafts may lie below the root, the next row, inside the window."""
         return self.target.block_size - 1 - self.cache.length  # the root takes one row
 
+    def verify(self, tokens, sampler, positions=None, mask=None):
+        """One forward over new rows, none of them committed.
+
+        tokens: a list of N; positions, mask: see GPT.forward -> target_probs (N, V) on the CPU: row
+        i is the target's distribution of the token after row i; hidden: see GPT.forward.
+        """
+        logits, hidden = self.target(tokens_on(self.target, tokens), positions, mask, self.cache)
+        return sampler(logits[0]).cpu(), hidden
+
     def commit(self, rows, tokens):
         """Keep these rows of the last forward; tokens are what they read."""
         self.cache.commit(rows)
@@ -110,31 +93,60 @@ def tokens_on(model, tokens):
 
 
 @torch.inference_mode()
-def plain_decode(target, prompt, sampler, dice, sync=False):
+def plain_decode(target, prompt, sampler, dice):
     """Plain decoding: one forward, one token, without end. Yields a Step per forward.
 
     The first step is the prefill. A step is a round of speculation without drafts.
     """
     context = Context(target, prompt)
-    watch = Stopwatch(target.device, sync)
     _, logits, _ = context.prefill()
     root = dice.draw(sampler(logits))  # chosen, but not yet read by the target
-    yield Step([root], seconds=watch.seconds)
+    yield Step([root])
 
     while True:  # whoever asks for Steps decides when to stop
-        watch.start()
         if context.full:
             context.prefill()  # the root is drawn already, so its logits go unused
-        logits, _ = target(tokens_on(target, [root]), cache=context.cache)  # (1, 1, V)
-        # A round books the same under the same verb, so that the two can be subtracted.
-        probs = sampler(logits[0, -1]).cpu()  # (V,)
-        watch.lap("verify")
-        token = dice.draw(probs)  # the root of the next step: nobody has read it yet
-        watch.lap("accept")
+        probs, _ = context.verify([root], sampler)  # (1, V)
+        token = dice.draw(probs[0])  # the root of the next step: nobody has read it yet
         context.commit([0], [root])  # the row that was just read; nothing to reject
-        watch.lap("commit")
-        yield Step([token], seconds=watch.seconds)
+        yield Step([token])
         root = token
+
+
+def timed(steps):
+    """The same Steps, with the wall time of their verbs in `seconds`.
+
+    No loop knows of it: while a step is made, the two methods of Context that every round calls
+    are wrapped, and what lies before, between and behind them are the verbs. draft: up to the
+    target's forward; verify: the forward and the sampler; accept; commit, the drafter included.
+    """
+    own, marks = (Context.verify, Context.commit), []
+
+    def marking(method):
+        def call(*args):
+            marks.append(time.perf_counter())
+            result = method(*args)
+            marks.append(time.perf_counter())
+            return result
+
+        return call
+
+    wrapped = [marking(method) for method in own]
+    while True:
+        start = time.perf_counter()
+        Context.verify, Context.commit = wrapped
+        try:
+            step = next(steps, None)
+        finally:
+            Context.verify, Context.commit = own
+        if step is None:
+            return
+        if marks:  # the first step is the prefill, and has no verbs
+            verify, accept, commit, _ = marks
+            step.seconds = {"draft": verify - start, "verify": accept - verify,
+                            "accept": commit - accept, "commit": time.perf_counter() - commit}
+            marks.clear()
+        yield step
 
 
 @dataclass

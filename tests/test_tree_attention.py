@@ -17,7 +17,7 @@ from exact import (
     total_variation,
 )
 from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.decoding import Context, collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
 from tree_attention import (
@@ -163,13 +163,13 @@ def test_tree_forward_equals_a_causal_forward_per_node(seed):
     """After each of several commits, all logits of one tree forward match plain forwards over
     root-to-node paths, and the cache matches one built by plain decoding."""
     target, text = random_gpt(seed, block_size=64), [1, 2, 3 + seed]
-    cache = target.new_cache()
+    context = Context(target, text)
+    cache = context.cache
     with torch.inference_mode():
-        target(torch.tensor([text]), cache=cache)
-        cache.commit([0, 1, 2])
+        context.prefill()
         for turn in range(5):
             tree = random_tree(10 * seed + turn)
-            logits, _ = verify(target, cache, tree)
+            logits, _ = verify(context, tree, lambda logits: logits)
             for row in range(len(tree)):
                 tokens = tree.tokens[root_path(tree, row)].tolist()
                 plain, _ = target(torch.tensor([text + tokens]))

@@ -10,7 +10,7 @@ from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.pictures import plots
 from nanogpt.printing import print_table
 from nanogpt.sampling import Sampler
-from tree_attention import TreeDrafter, multi_round, verify, walk
+from tree_attention import TreeDrafter, multi_round, walk
 
 PROMPT, SAMPLER = (0, 1), Sampler(1)
 
@@ -34,8 +34,8 @@ def round_distribution(accept, model, draft_model, branching, drawn, length, sam
         tree = drafter.propose(root, room=length)
         known = tuple(tree.tokens.tolist())
         if known not in verified:
-            logits, _ = verify(target, cache, tree)
-            verified[known] = tree, sampler(logits)
+            logits, _ = target(tree.tokens[None], cache.length + tree.depths, tree.mask, cache)
+            verified[known] = tree, sampler(logits[0])
         tree, target_probs = verified[known]
         path, token = accept(tree, target_probs, dice)
         return [*tree.tokens[path[1:]].tolist(), token]
