@@ -122,7 +122,7 @@ class TreeGPT(GPTDraft):
         new = torch.cat([self.seen[parents], torch.eye(n, dtype=torch.bool)], 1)  # (n, rows + n)
         self.seen = torch.cat([F.pad(self.seen, (0, n)), new])  # older rows see no new one
         positions = self.committed + new.sum(1) - 1  # the depth counts, not the row
-        logits, _ = self.model(tokens_on(self.model, tokens), positions.to(self.model.device), new,
+        logits, _ = self.model(tokens_on(self.model, tokens), positions, new,
                                self.cache)  # (1, n, V)
         self.cache.commit(list(range(n)))  # for the next level only; `observe` forgets them again
         return logits[0]
@@ -199,8 +199,7 @@ def verify(context, tree, sampler):
     positions = context.cache.length + tree.depths  # (N,)
     # The mask is (N, N): the context before it is visible to all. So row i answers as if the
     # context and the path to i were the whole text.
-    return context.verify(tree.tokens.tolist(), sampler, positions.to(context.target.device),
-                          tree.mask)
+    return context.verify(tree.tokens.tolist(), sampler, positions, tree.mask)
 
 
 # ---------------------------------------------------------------- accept

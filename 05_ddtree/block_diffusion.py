@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanogpt.model import KVCache, norm, rotate
+from nanogpt.model import KVCache, norm, out_dtype, rotate
 
 # ---------------------------------------------------------------- the network
 
@@ -136,7 +136,8 @@ class BlockDrafter(nn.Module):
         (B, T, _), A = features.shape, roots.shape[1]
         R = (cos.shape[-4] - T) // A  # rows of a block, L + 1
         masks = self.mask.expand(B, A, R - 1, -1)
-        x = torch.cat([self.target.embed(roots)[:, :, None], masks], 2)  # (B, A, R, C)
+        roots = self.target.embed(roots.to(self.mask.device))
+        x = torch.cat([roots[:, :, None], masks], 2)  # (B, A, R, C)
         x = x.view(B, A * R, -1)
         # The same context vector for every layer, and no layer changes it. So its keys and values
         # depend on its own token alone: once in the cache they are final, as the target's are.
@@ -167,13 +168,14 @@ class BlockDraft:
         # layers. Behind a full window there is room for one block.
         shape = replace(target.config, n_layer=network.config.n_layer)
         rows = target.block_size + network.config.length + 1
-        self.cache = KVCache(shape, 1, rows, target.device, network.mask.dtype)
+        dtype = out_dtype(network.blocks[0].qkv)
+        self.cache = KVCache(shape, 1, rows, target.device, dtype)
         self.reset()
 
     def reset(self):
         self.cache.length = 0
         width = len(self.network.config.feature_layers) * self.network.target.config.n_embd
-        self.unread = self.cache.kv.new_zeros(1, 0, width)  # features that no pass has read yet
+        self.unread = self.network.mask.new_zeros(1, 0, width)  # features that no pass has read yet
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
@@ -194,7 +196,7 @@ class BlockDraft:
         if length < 1:
             return torch.zeros(0, self.network.target.config.vocab_size)
         start, T = self.cache.length, self.unread.shape[1]
-        roots = torch.tensor([[root]], device=self.unread.device)
+        roots = torch.tensor([[root]])
         # The block follows its context: the root, not read by the target yet, is at start + T.
         positions = slice(start, start + T + length + 1)
         logits = self.network(self.unread, roots, positions, self.cache)  # (1, 1, L, V)

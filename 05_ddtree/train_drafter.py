@@ -11,7 +11,7 @@ from dataclasses import asdict
 import torch
 from tqdm import tqdm
 
-from nanogpt import train
+from nanogpt import graphs, train
 from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding, pack, packed_dtype
@@ -163,7 +163,7 @@ def drafter_for_decoding(drafter, target):
     dtype = packed_dtype(target)
     if dtype is not None:
         pack(twin, dtype)
-    return twin
+    return graphs.capture(twin, graphs.CapturedDrafter)
 
 
 def longest_block(size):

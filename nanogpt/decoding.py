@@ -88,8 +88,8 @@ class Context:
 
 
 def tokens_on(model, tokens):
-    """A list of token ids -> (1, N) on the model's device."""
-    return torch.tensor([tokens], device=model.device)  # a batch of one
+    """A list of token ids -> (1, N), a batch of one; the model takes it to its device."""
+    return torch.tensor([tokens])
 
 
 @torch.inference_mode()

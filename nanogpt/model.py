@@ -65,10 +65,15 @@ class KVCache:
         """
         n = len(rows)
         if rows != list(range(n)):  # a chain keeps a prefix, which already lies where it belongs
-            index = torch.tensor(rows, device=self.kv.device) + self.length
+            index = torch.tensor([self.length + row for row in rows], device=self.kv.device)
             # A tree keeps a path. index_select copies first, so no row is lost under another.
             self.kv[..., self.length:self.length + n, :] = self.kv.index_select(-2, index)
         self.length += n
+
+
+def out_dtype(linear):
+    """The dtype of a linear layer's products; a packed one has its own (nanogpt/packing.py)."""
+    return getattr(linear, "out_dtype", None) or linear.weight.dtype
 
 
 def norm(x):
@@ -169,12 +174,20 @@ class GPT(nn.Module):
     def new_cache(self, batch=1):
         """An empty cache."""
         rows = self.block_size + 256  # a full context and a tree of 256 nodes behind it
-        return KVCache(self.config, batch, rows, self.device, self.embed.weight.dtype)
+        dtype = out_dtype(self.blocks[0].attention.qkv)
+        return KVCache(self.config, batch, rows, self.device, dtype)
+
+    def check_window(self, rows):
+        """Raises ValueError if so many rows do not fit into the context window."""
+        if rows > self.block_size:
+            raise ValueError(
+                f"{rows} rows do not fit into the context window of {self.block_size}"
+            )
 
     def forward(self, tokens, positions=None, mask=None, cache=None):
         """One pass over N new rows.
 
-        tokens: (B, N) token ids.
+        tokens: (B, N) token ids, here or on the model's device, as positions and mask.
         positions: (N,) RoPE positions; default cache.length, cache.length + 1, ...
         mask: (N, M) with M >= N, over the LAST M rows (the N new ones are the last of them):
             bool, True = may attend; rows before those M are visible to all. Default: causal.
@@ -186,21 +199,24 @@ class GPT(nn.Module):
         N, past = tokens.shape[1], cache.length if cache is not None else 0
         # Positions that are given are the caller's to check: looking would wait for the device.
         if positions is None:
-            if past + N > self.block_size:
-                raise ValueError(
-                    f"{past + N} rows do not fit into the context window of {self.block_size}"
-                )
+            self.check_window(past + N)
             positions = slice(past, past + N)
-        cos, sin = self.cos[positions], self.sin[positions]  # (N, 3, 1, hd)
+        else:
+            positions = positions.to(self.device)
         if cache is not None:
             cache.reserve(N)
         bias = None  # a single new row sees everything before it
         if mask is None and N > 1:
-            mask = torch.ones(N, N, dtype=torch.bool, device=tokens.device).tril()
+            mask = torch.ones(N, N, dtype=torch.bool, device=self.device).tril()
         if mask is not None:
-            bias = self.lm_head.weight.new_zeros(N, past + N)  # 0: all that is cached is visible
-            bias[:, -mask.shape[1]:].masked_fill_(~mask.to(tokens.device), -torch.inf)
+            dtype = out_dtype(self.blocks[0].attention.qkv)
+            bias = torch.zeros(N, past + N, dtype=dtype, device=self.device)  # 0: visible
+            bias[:, -mask.shape[1]:].masked_fill_(~mask.to(self.device), -torch.inf)
+        cos, sin = self.cos[positions], self.sin[positions]  # (N, 3, 1, hd)
+        return self.layers(tokens.to(self.device), cos, sin, bias, cache)
 
+    def layers(self, tokens, cos, sin, bias, cache):
+        """The forward itself, with everything prepared on the device; see `forward`."""
         x = self.embed(tokens)  # (B, N, C)
         hidden = [x]  # draft heads and block drafters read what lies between the layers
         for layer, block in enumerate(self.blocks):

@@ -147,6 +147,7 @@ class TransformersModel:
         its last row only, (1, 1, V): of 2,000 rows and 150,000 tokens they would fill 1.2 GB.
         Raises ValueError if the N rows do not fit into the context window.
         """
+        tokens = tokens.to(self.device)
         N, past = tokens.shape[1], cache.length if cache is not None else 0
         given = {}
         if cache is not None:

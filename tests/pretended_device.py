@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from nanogpt import graphs
+
 HOST, AWAY = torch.device("cpu"), torch.device("cuda", 0)
 
 
@@ -133,6 +135,7 @@ def pretended_cuda():
         patch.setattr(nn.Parameter, "__deepcopy__", copy_in_place)
         patch.setattr(torch, "load", load_there)
         patch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
+        patch.setattr(graphs, "capture", lambda model, how: model)  # there are no graphs to record
         for name, answer in (("is_available", True), ("device_count", 1), ("synchronize", None),
                              ("get_device_name", "pretended"), ("is_bf16_supported", True)):
             patch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)

@@ -86,7 +86,6 @@ def forgotten(model, tokens, name):
 
 
 STRAYS = {
-    "tokens": lambda m, t: m(t.cpu()),
     "positions": lambda m, t: forgotten(m, t, "cos"),
     "mask": lambda m, t: m(t)[0].masked_fill(torch.ones(3, 11, dtype=torch.bool), 0.0),
     "sum": lambda m, t: m(t)[0] + torch.zeros(11),

@@ -1,0 +1,195 @@
+"""CUDA graphs: a forward of a few rows as one launch instead of a hundred.
+
+A small model's forward is about a hundred kernels. A GPU runs them in a fraction of the time that
+Python needs to start them one by one. A graph records them once, and `replay` starts them all.
+What it recorded is fixed, addresses and shapes alike. So, in a recorded forward,
+
+    inputs      lie in pinned host memory, and copying them to the device is part of the graph
+    cache rows  are written where an index says, and attention sees the whole cache through a mask
+    N           is padded to the next of a few sizes; a padding row sees itself alone
+
+Longer forwards (a prefill, training) run as they always do. On a CPU nothing is captured.
+"""
+
+import copy
+import weakref
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # N is padded to one of these; a longer forward is not captured
+CONTEXT = 8  # context rows of a captured drafter pass: what a round commits, padded
+
+
+class Graph:
+    """`run(**inputs)`, recorded for inputs of one shape.
+
+    host: {name: tensor on the CPU}, filled anew before each replay through `self.host` (numpy);
+    kept: {name: tensor on the device}, written there by the caller; kv: the cache storage that run
+    works on. `outputs` are overwritten by the next replay.
+    """
+
+    def __init__(self, run, host, kept, kv):
+        pinned = {name: x.pin_memory() for name, x in host.items()}
+        twins = {name: x.to(kv.device) for name, x in host.items()}
+        self.host, self.kept = {name: x.numpy() for name, x in pinned.items()}, kept
+        self.alive = pinned, twins  # the graph knows their addresses and does not hold them
+
+        def whole():
+            for name, x in twins.items():
+                x.copy_(pinned[name], non_blocking=True)
+            return run(**twins, **kept)
+
+        # In float32 the fused attention kernel takes 60 us for one row, plain products take 20.
+        kernels = [SDPBackend.EFFICIENT_ATTENTION] if kv.dtype == torch.bfloat16 else []
+        with sdpa_kernel([*kernels, SDPBackend.MATH]):
+            stream = torch.cuda.Stream()  # recording demands a stream of its own, warmed up
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                whole()
+                whole()
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.outputs = whole()
+
+    def replay(self):
+        """Run it on what the buffers hold now -> outputs, not yet waited for."""
+        self.graph.replay()
+        return self.outputs
+
+
+class IndexedCache:
+    """A KVCache for recording: new rows go where `rows` (N,) says, attention sees all rows."""
+
+    def __init__(self, kv, rows):
+        self.kv, self.rows = kv, rows
+
+    def write(self, layer, new):
+        self.kv[layer].index_copy_(-2, self.rows, new)
+        return self.kv[layer]
+
+
+class Capture:
+    """A model's forward with graphs in it, and the cache storage that they were recorded on.
+
+    Several decoders take turns on one model, each with a KVCache; the storage is lent to whoever
+    runs, and what the one before has in it is copied out.
+    """
+
+    def __init__(self, model):
+        self.model, self.eager = model, type(model).forward.__get__(model)
+        self.graphs, self.kv, self.borrower = {}, None, lambda: None
+
+    def __deepcopy__(self, memo):
+        return type(self)(copy.deepcopy(self.model, memo))  # a copy records graphs of its own
+
+    def lend(self, cache):
+        """Make the storage this cache's."""
+        if self.kv is None:
+            with torch.inference_mode(False):  # so that it may be written to outside of it as well
+                self.kv = torch.zeros_like(cache.kv)
+        if cache.kv is not self.kv:
+            before = self.borrower()
+            if before is not None and before.kv is self.kv:
+                before.kv = self.kv.clone()
+            self.kv.copy_(cache.kv[..., :self.kv.shape[-2], :])
+            cache.kv, self.borrower = self.kv, weakref.ref(cache)
+
+    def graph(self, key, run, host, kept=None):
+        """The graph of this shape, recorded when it is first asked for."""
+        if key not in self.graphs:
+            self.graphs[key] = Graph(run, host, kept or {}, self.kv)
+        return self.graphs[key]
+
+
+class CapturedGPT(Capture):
+    """GPT.forward, captured for up to SIZES[-1] rows of one sequence behind a cache."""
+
+    @torch.inference_mode()
+    def __call__(self, tokens, positions=None, mask=None, cache=None):
+        N = tokens.shape[1]
+        if cache is None or len(tokens) > 1 or N > SIZES[-1]:
+            return self.eager(tokens, positions, mask, cache)
+        past = cache.length
+        if positions is None:
+            self.model.check_window(past + N)
+            positions = torch.arange(past, past + N)
+        if mask is None:
+            mask = torch.ones(N, N, dtype=torch.bool).tril()
+        self.lend(cache)
+        size = next(size for size in SIZES if size >= N)
+        graph = self.graph(size, *self.recipe(size))
+        put = graph.host
+        put["tokens"][0, :N], put["positions"][:N] = tokens.cpu(), positions.cpu()
+        put["rows"][:] = range(past, past + size)
+        put["mask"][:] = False
+        put["mask"][:N, :past + N - mask.shape[1]] = True  # older rows are visible to all
+        put["mask"][:N, past + N - mask.shape[1]:past + N] = mask.cpu()
+        pad = range(N, size)  # a row that sees nothing would be nan, and stay in the cache
+        put["mask"][pad, [past + i for i in pad]] = True
+        logits, hidden = graph.replay()
+        return logits[:, :N], [x[:, :N] for x in hidden]
+
+    def recipe(self, size):
+        """-> run, and its host buffers; their first values write into the last row, a spare one."""
+        model, kv = self.model, self.kv
+
+        def run(tokens, positions, rows, mask):
+            bias = torch.zeros(mask.shape, dtype=kv.dtype, device=kv.device)
+            bias = bias.masked_fill_(~mask, -torch.inf)
+            cos, sin = model.cos[positions], model.sin[positions]
+            return model.layers(tokens, cos, sin, bias, IndexedCache(kv, rows))
+
+        spare = kv.shape[-2] - 1
+        return run, {"tokens": torch.zeros(1, size, dtype=torch.long),
+                     "positions": torch.zeros(size, dtype=torch.long),
+                     "rows": torch.full((size,), spare),
+                     "mask": torch.ones(size, spare + 1, dtype=torch.bool)}
+
+
+class CapturedDrafter(Capture):
+    """BlockDrafter.forward (chapter 05), captured for one block behind a cache."""
+
+    @torch.inference_mode()
+    def __call__(self, features, roots, positions, cache=None, visible=None):
+        T = features.shape[1]
+        if cache is None or roots.numel() > 1 or T > CONTEXT:
+            return self.eager(features, roots, positions, cache, visible)
+        start, block = positions.start, positions.stop - positions.start - T  # L + 1 rows
+        self.lend(cache)
+        graph = self.graph(block, *self.recipe(features, block))
+        graph.kept["features"][:, :T] = features
+        put, spare = graph.host, self.kv.shape[-2] - 1
+        places = [*range(start, start + T), *[spare] * (CONTEXT - T),
+                  *range(start + T, positions.stop)]
+        put["roots"][:], put["rows"][:] = int(roots), places
+        put["positions"][:] = [min(place, positions.stop - 1) for place in places]
+        put["visible"][:] = False
+        put["visible"][..., :positions.stop] = True  # context and block; not the spare row
+        return graph.replay()
+
+    def recipe(self, features, block):
+        """-> run, its host buffers, and the features' place on the device."""
+        network, kv = self.model, self.kv
+
+        def run(features, roots, positions, rows, visible):
+            return self.eager(features, roots, positions, IndexedCache(kv, rows), visible)
+
+        spare, n = kv.shape[-2] - 1, CONTEXT + block
+        host = {"roots": torch.zeros(1, 1, dtype=torch.long),
+                "positions": torch.zeros(n, dtype=torch.long),
+                "rows": torch.full((n,), spare),
+                "visible": torch.ones(1, 1, block, spare + 1, dtype=torch.bool)}
+        kept = {"features": features.new_zeros(1, CONTEXT, features.shape[-1])}
+        return run, host, kept
+
+
+def capture(model, how):
+    """Let a model's forward run through graphs, in place, if it lies on a CUDA device.
+
+    how: CapturedGPT or CapturedDrafter.
+    """
+    if next(model.parameters()).device.type == "cuda":
+        model.forward = how(model)  # an instance's own forward stands before its class's
+    return model
