@@ -145,7 +145,7 @@ def heads_for_decoding(heads, target):
         # In float32: on matrices this small, packing costs more time than it saves.
         twin = DraftHead(target, head.config).to(target.device).eval().requires_grad_(False)
         twin.load_state_dict(head.state_dict())
-        copies.append(twin)
+        copies.append(twin.to(target.embed.weight.dtype))  # bfloat16 on a GPU
     return copies
 
 

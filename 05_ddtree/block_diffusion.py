@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanogpt.model import KVCache, norm, out_dtype, rotate
+from nanogpt.model import KVCache, norm, rotate
 
 # ---------------------------------------------------------------- the network
 
@@ -168,14 +168,13 @@ class BlockDraft:
         # layers. Behind a full window there is room for one block.
         shape = replace(target.config, n_layer=network.config.n_layer)
         rows = target.block_size + network.config.length + 1
-        dtype = out_dtype(network.blocks[0].qkv)
-        self.cache = KVCache(shape, 1, rows, target.device, dtype)
+        self.cache = KVCache(shape, 1, rows, target.device, network.mask.dtype)
         self.reset()
 
     def reset(self):
         self.cache.length = 0
         width = len(self.network.config.feature_layers) * self.network.target.config.n_embd
-        self.unread = self.network.mask.new_zeros(1, 0, width)  # features that no pass has read yet
+        self.unread = self.cache.kv.new_zeros(1, 0, width)  # features that no pass has read yet
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):

@@ -85,7 +85,7 @@ def transitions_of(network):
     """W (L, V, V) of a drafter. Raises ValueError if it was trained without."""
     if network.transition is None:
         raise ValueError("this drafter has no transition table; train it with one")
-    return network.transition.detach()
+    return network.transition.detach().float()  # bfloat16 on a GPU, which numpy does not know
 
 
 # ---------------------------------------------------------------- sampled drafts

@@ -71,11 +71,6 @@ class KVCache:
         self.length += n
 
 
-def out_dtype(linear):
-    """The dtype of a linear layer's products; a packed one has its own (nanogpt/packing.py)."""
-    return getattr(linear, "out_dtype", None) or linear.weight.dtype
-
-
 def norm(x):
     """Layer norm over the last axis, without parameters: (..., C) -> (..., C)."""
     return F.layer_norm(x, x.shape[-1:])
@@ -174,8 +169,7 @@ class GPT(nn.Module):
     def new_cache(self, batch=1):
         """An empty cache."""
         rows = self.block_size + 256  # a full context and a tree of 256 nodes behind it
-        dtype = out_dtype(self.blocks[0].attention.qkv)
-        return KVCache(self.config, batch, rows, self.device, dtype)
+        return KVCache(self.config, batch, rows, self.device, self.embed.weight.dtype)
 
     def check_window(self, rows):
         """Raises ValueError if so many rows do not fit into the context window."""
@@ -209,8 +203,7 @@ class GPT(nn.Module):
         if mask is None and N > 1:
             mask = torch.ones(N, N, dtype=torch.bool, device=self.device).tril()
         if mask is not None:
-            dtype = out_dtype(self.blocks[0].attention.qkv)
-            bias = torch.zeros(N, past + N, dtype=dtype, device=self.device)  # 0: visible
+            bias = self.embed.weight.new_zeros(N, past + N)  # 0: all that is cached is visible
             bias[:, -mask.shape[1]:].masked_fill_(~mask.to(self.device), -torch.inf)
         cos, sin = self.cos[positions], self.sin[positions]  # (N, 3, 1, hd)
         return self.layers(tokens.to(self.device), cos, sin, bias, cache)

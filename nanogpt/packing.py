@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from nanogpt import graphs
 from nanogpt.device import bf16_is_faster
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -89,8 +90,9 @@ def can_pack(dtype=torch.bfloat16):
 def for_decoding(model, precision="auto"):
     """A copy of the model for decoding. precision: 'float32', 'bfloat16', or 'auto'.
 
-    'auto' is bfloat16 on a CPU where that is measured to be faster, if the model is WIDE; float32
-    elsewhere. A copy of a packed model is packed, too.
+    'auto' is bfloat16 on a GPU that has it, and on a CPU where that is measured to be faster, if the
+    model is WIDE; float32 elsewhere. A copy of a packed model is packed, too. On a CUDA device the
+    copy's short forwards are captured (graphs.py).
     Raises ValueError for an unknown precision, bfloat16 where it cannot be had, or another
     precision than that of a model that is packed already.
     """
@@ -105,9 +107,14 @@ def for_decoding(model, precision="auto"):
     if packed is not None:
         return model
     on_cpu = model.device.type == "cpu"
+    if model.device.type == "cuda":
+        if precision == "bfloat16" or precision == "auto" and bf16_is_faster(model.device):
+            pack(model, torch.bfloat16)
+        return graphs.capture(model, graphs.CapturedGPT)
     if precision == "bfloat16" and not (on_cpu and can_pack()):
-        raise ValueError("precision 'bfloat16' needs a CPU whose torch can pack bf16 weights")
-    # Small products gain nothing; on a GPU a small model is bound by kernel launches anyway.
+        raise ValueError("precision 'bfloat16' needs a GPU, or a CPU whose torch can pack bf16 "
+                         "weights")
+    # Small products gain nothing.
     wide = next(model.parameters()).shape[-1] >= WIDE  # the embedding, in our models and in others'
     # Asked of the machine: a CPU without the instructions packs as well, and is slower then.
     if precision == "auto" and on_cpu and wide and bf16_is_faster(model.device) and can_pack():
@@ -122,8 +129,16 @@ def for_decoding(model, precision="auto"):
 def pack(model, dtype):
     """Replace every linear layer but the output matrix by a packed one, in place.
 
-    The residual stream, attention, norms and output matrix stay in float32.
+    The residual stream, attention, norms and output matrix stay in float32; on a GPU, where a
+    change of dtype costs as much as a product, the output matrix alone.
     """
+    if next(model.parameters()).device.type == "cuda":
+        head = copy.deepcopy(getattr(model, "lm_head", None))
+        model.to(dtype)
+        if head is not None:
+            head.register_forward_pre_hook(lambda layer, inputs: (inputs[0].float(),))
+            model.lm_head = head
+        return
     places = [(parent, name, child) for parent in model.modules()
               for name, child in parent.named_children()
               if isinstance(child, nn.Linear) and name != "lm_head"]  # close logits decide tokens
@@ -137,8 +152,12 @@ def pack(model, dtype):
 def packed_dtype(model):
     """torch.bfloat16 or torch.float32, what a model's layers are packed in; None if they are not.
 
+    A model that is bfloat16 as a whole, as on a GPU, counts as packed.
+
     It walks over all modules: the output matrix of a packed model is an nn.Linear still.
     """
+    if next(model.parameters()).dtype == torch.bfloat16:
+        return torch.bfloat16
     layers = (module for module in model.modules() if isinstance(module, PackedLinear))
     return next((layer.dtype for layer in layers), None)
 
