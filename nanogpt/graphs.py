@@ -17,7 +17,7 @@ import weakref
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # N is padded to one of these; a longer forward is not captured
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # N is padded to one of these; longer ones stay eager
 CONTEXT = 8  # context rows of a captured drafter pass: what a round commits, padded
 
 
@@ -109,7 +109,7 @@ class CapturedGPT(Capture):
     @torch.inference_mode()
     def __call__(self, tokens, positions=None, mask=None, cache=None):
         N = tokens.shape[1]
-        if cache is None or len(tokens) > 1 or N > SIZES[-1]:
+        if cache is None or len(tokens) > 1 or SIZES[-1] < N:
             return self.eager(tokens, positions, mask, cache)
         past = cache.length
         if positions is None:
@@ -171,7 +171,7 @@ class CapturedDrafter(Capture):
 
     def recipe(self, features, block):
         """-> run, its host buffers, and the features' place on the device."""
-        network, kv = self.model, self.kv
+        kv = self.kv
 
         def run(features, roots, positions, rows, visible):
             return self.eager(features, roots, positions, IndexedCache(kv, rows), visible)

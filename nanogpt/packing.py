@@ -90,8 +90,8 @@ def can_pack(dtype=torch.bfloat16):
 def for_decoding(model, precision="auto"):
     """A copy of the model for decoding. precision: 'float32', 'bfloat16', or 'auto'.
 
-    'auto' is bfloat16 on a GPU that has it, and on a CPU where that is measured to be faster, if the
-    model is WIDE; float32 elsewhere. A copy of a packed model is packed, too. On a CUDA device the
+    'auto' is bfloat16 on a GPU that has it, and on a CPU where that is measured to be faster, if
+    the model is WIDE; float32 elsewhere. A copy of a packed model is packed, too. On CUDA the
     copy's short forwards are captured (graphs.py).
     Raises ValueError for an unknown precision, bfloat16 where it cannot be had, or another
     precision than that of a model that is packed already.

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from nanogpt import graphs
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
 from conditional_marginals import decode_conditional
-from nanogpt import graphs
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
@@ -78,7 +78,8 @@ def test_logits_features_and_marginals_are_equal(captured):
             mask = torch.eye(n, dtype=torch.bool)
             for row, parent in enumerate(parents[1:], 1):
                 mask[row] |= mask[parent]
-            logits, hidden = target(torch.arange(n)[None], cache.length + mask.sum(1) - 1, mask, cache)
+            positions = cache.length + mask.sum(1) - 1
+            logits, hidden = target(torch.arange(n)[None], positions, mask, cache)
             out += [logits[0].clone(), hidden[2][0].clone()]
             cache.commit(path)
             draft.observe(None, hidden, path)
