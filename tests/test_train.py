@@ -47,13 +47,12 @@ def test_checkpoints_are_keyed_and_checked(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
     whole = path.read_bytes()
     garbage = [hashlib.sha256(bytes([i])).digest()[:8] for i in range(256)]
-    for content in (b"", b"not a checkpoint", whole[:100], *garbage):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="damaged"):
-            load_checkpoint(path, config)
-    for content in (torch.zeros(3), ["config"], {}):
-        torch.save(content, path)
-        with pytest.raises(ValueError, match="no checkpoint of this project"):
+    for content in (b"", whole[:100], *garbage, torch.zeros(3), ["config"], {}):
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            torch.save(content, path)
+        with pytest.raises(ValueError, match="damaged or no checkpoint of this project"):
             load_checkpoint(path, config)
 
 
@@ -223,20 +222,15 @@ def test_a_batch_that_does_not_fit_the_processes_is_refused(monkeypatch, tmp_pat
 
 def test_processes_share_the_batch_and_see_different_sequences(monkeypatch, tmp_path):
     seen, batch = [], Dataset.batch
-
-    def noted(*args):
-        seen.append(batch(*args)[0])
-        return [part[:, :16] for part in batch(*args)]  # enough for a loss
-
-    monkeypatch.setattr(Dataset, "batch", noted)
+    monkeypatch.setattr(Dataset, "batch", lambda *args: seen.append(batch(*args)) or seen[-1])
     for rank in (0, 1):
         as_process(monkeypatch, rank, 2)
         train.get_gpt("draft", text_of_numbers(), "cpu", recipe=Recipe(1, 6),
                       folder=tmp_path / str(rank))
-    assert [len(tokens) for tokens in seen] == [3, 3]
-    assert not torch.equal(*seen)
-    assert [len(list((tmp_path / str(rank)).glob("*"))) if (tmp_path / str(rank)).exists() else 0
-            for rank in (0, 1)] == [1, 0]  # the first process alone writes
+    (first, _), (second, _) = seen
+    assert len(first) == len(second) == 3 and not torch.equal(first, second)
+    # the first process alone writes
+    assert [path.parent.name for path in tmp_path.glob("*/*")] == ["0"]
 
 
 @pytest.mark.slow
@@ -290,30 +284,6 @@ def test_an_update_becomes_orthogonal(precision, shape):
     assert not orthogonalize(torch.zeros(shape)).any()
 
 
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon of its own")
-@pytest.mark.parametrize("shape", SHAPES)
-def test_muon_is_torchs(precision, shape, monkeypatch):
-    """Three steps with the same gradients; torch would always multiply in bfloat16."""
-    if not precision:
-        monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)
-    torch.manual_seed(2)
-    ours = torch.nn.Parameter(torch.randn(shape))
-    theirs = torch.nn.Parameter(ours.detach().clone())
-    start = ours.detach().clone()
-    parts = (Muon([ours], 0.02, 0.9),
-             torch.optim.Muon([theirs], lr=0.02, momentum=0.9, weight_decay=0.0,
-                              adjust_lr_fn="original"))
-    for _ in range(3):
-        gradient = torch.randn(shape)
-        for weight, part in zip((ours, theirs), parts, strict=True):
-            weight.grad = gradient.clone()
-            part.step()
-    error = (ours - theirs).norm() / (theirs - start).norm()
-    assert error < (0.05 if precision else 1e-5)
-    buffers = [part.state_dict()["state"][0]["momentum_buffer"] for part in parts]
-    torch.testing.assert_close(*buffers)
-
-
 def test_a_step_by_hand(monkeypatch):
     """lr 0.1, momentum 1/2. Gradient 3: average 1.5, ahead 2.25; then -2: average -.25, -1.125."""
     seen = []
@@ -347,8 +317,7 @@ def test_the_learning_rate_rises_and_falls():
 
 def test_which_parameters_muon_moves():
     model = GPT(GPTConfig(11, 8, 2, 2, 8))
-    adam, moved = train.Optimizer(model, Recipe(2, 2)).parts
-    names = {id(p): name for name, p in model.named_parameters()}
-    assert sorted(names[id(p)] for p in adam.param_groups[0]["params"]) == [
-        "embed.weight", "lm_head.weight"]
-    assert len(moved.param_groups[0]["params"]) == 2 * 4 and isinstance(moved, Muon)
+    adam, moved = (part.param_groups[0]["params"]
+                   for part in train.Optimizer(model, Recipe(2, 2)).parts)
+    outer = [model.embed.weight, model.lm_head.weight]
+    assert list(map(id, adam)) == list(map(id, outer)) and len(moved) == 2 * 4
