@@ -105,9 +105,3 @@ def loop_distribution(make_steps, model, sampler, prompt, rounds, length):
         return emitted
 
     return output_distribution(model, sampler, prompt, length, emit)
-
-
-def loop_bias(make_steps, model, sampler, prompt, rounds, length):
-    """Total variation between a decoding loop's output and the target's; see loop_distribution."""
-    emitted = loop_distribution(make_steps, model, sampler, prompt, rounds, length)
-    return total_variation(emitted, target_distribution(model, sampler, prompt, length))

@@ -7,6 +7,8 @@ chapter 03.
 
 import torch
 
+from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
+
 
 class ToyModel:
     """A language model without a network: independent random logits for every prefix.
@@ -180,3 +182,14 @@ def random_nodes(seed, vocab=3, size=9):
     tokens = torch.randint(vocab, (size,), generator=generator)
     tokens[0] = 0
     return tokens, parents
+
+
+def loop_bias(start, sampler, rounds=1, length=4, model=None, prompt=(0, 1)):
+    """Total variation between the text of a decoding loop and that of its target, exactly.
+
+    start(target, dice) -> the loop's Steps, on the model's ToyTarget; see loop_distribution.
+    """
+    model = model or ToyModel(5, 3)
+    emitted = loop_distribution(
+        lambda dice: start(ToyTarget(model), dice), model, sampler, prompt, rounds, length)
+    return total_variation(emitted, target_distribution(model, sampler, prompt, length))
