@@ -5,7 +5,7 @@ import torch
 from dual_draft_routing import HeadDrafter
 from grading import Blank
 from merged_trees import accept_paths, block_mask, draw_in_both_keep_longer, merge, path_matrix
-from nanogpt.exact.enumeration import loop_bias
+from nanogpt.exact.toy_models import loop_bias
 from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, random_nodes
 from nanogpt.sampling import Sampler
 from tree_attention import Tree, speculate, walk

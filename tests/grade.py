@@ -179,7 +179,7 @@ def main(argv=None):
         hints = {b.name: b.hint for number in chosen for b in known[number][1]}
         if args.hint not in hints:
             raise ValueError(f"blank is '{args.hint}'; it must be one of {', '.join(hints)}")
-        print(hints[args.hint])
+        print(" ".join(hints[args.hint].split()))
     elif args.class_folder is not None:
         print_class(args.class_folder, chosen)
     elif chapter:

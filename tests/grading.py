@@ -24,13 +24,16 @@ import inspect
 import linecache
 import traceback
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from nanogpt.exact.slips import replaced
+from nanogpt.exact.toy_models import loop_bias
+from nanogpt.sampling import Sampler
 from tree_attention import Tree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,10 +45,11 @@ class Blank:
 
     target: 'module:function' or 'module:Class.method'; question: what to write; hint: a nudge;
     lines, minutes: how long the taught body is, and how long a learner needs.
-    observe(f) -> a dict {"for this input": result} on hand-sized inputs; expected: the same dict,
-    from numbers worked out by hand. promise(): raises AssertionError with a sentence if what the
-    chapter promises is broken; the answer stands in for the taught function meanwhile. slips:
-    {sentence: f}.
+    examples: {"for this input": (call, expected)}, hand-sized inputs and results worked out by
+    hand; call: a tuple of arguments, or call(f) -> what to compare.
+    promise(): raises AssertionError with a sentence if what the chapter promises is broken; the
+    answer stands in for the taught function meanwhile.
+    slips: {sentence: f}, the wrong variants of the chapter's wrong.py.
     """
 
     target: str
@@ -53,8 +57,7 @@ class Blank:
     hint: str
     lines: int
     minutes: int
-    observe: Callable
-    expected: dict
+    examples: dict
     promise: Callable | None = None
     slips: dict = field(default_factory=dict)
 
@@ -65,8 +68,17 @@ class Blank:
     @property
     def example(self):
         """The first case with its result, to check on paper."""
-        case, result = next(iter(self.expected.items()))
+        case, (_, result) = next(iter(self.examples.items()))
         return f"{case} -> {plain(result)}"
+
+    def observe(self, f):
+        """What f does on the examples: {"for this input": result}, comparable."""
+        return {case: plain(call(f) if callable(call) else f(*call))
+                for case, (call, _) in self.examples.items()}
+
+    @property
+    def expected(self):
+        return {case: plain(result) for case, (_, result) in self.examples.items()}
 
     @property
     def stages(self):
@@ -83,17 +95,6 @@ class Blank:
 
     def taught(self):
         return getattr(self.owner(), self.name)
-
-
-@contextmanager
-def standing_in(blank, answer):
-    """Put the answer in the taught function's place for a while."""
-    owner, taught = blank.owner(), blank.taught()
-    setattr(owner, blank.name, answer)
-    try:
-        yield
-    finally:
-        setattr(owner, blank.name, taught)
 
 
 def load_answers(source, path, blanks):
@@ -184,7 +185,7 @@ def brief(value):
 def behaviour(blank, f):
     """What f does on the hand-sized inputs, comparable; an exception is a behaviour too."""
     try:
-        return plain(blank.observe(guarded(blank, f, [])))
+        return blank.observe(guarded(blank, f, []))
     except Exception as error:
         return told(error)
 
@@ -288,7 +289,7 @@ def grade_answer(blank, answer, path="exercise.py"):
         return "still blank", f"there is no function {blank.name} in the file"
     results, calls, failed = [], [], None
     try:
-        seen = plain(blank.observe(guarded(blank, noting(answer, results), calls)))
+        seen = blank.observe(guarded(blank, noting(answer, results), calls))
     except BaseException as error:  # SystemExit, too, or a class of the learner's own
         if says_not_yet(error, path):
             return "still blank", "its question is above it in exercise.py"
@@ -300,7 +301,7 @@ def grade_answer(blank, answer, path="exercise.py"):
         if status == "wrong" and results:
             message += other_type(blank, results[-1])
         return status, message
-    wanted = plain(blank.expected)
+    wanted = blank.expected
     first = next(iter(wanted))
     for name, look in (("shape", form), ("values", lambda value: value)):
         for case, value in wanted.items():
@@ -313,7 +314,7 @@ def grade_answer(blank, answer, path="exercise.py"):
                     f"{name_slip(blank, seen)}")
     if blank.promise is not None:
         try:
-            with standing_in(blank, answer):
+            with replaced(blank.owner(), **{blank.name: answer}):
                 blank.promise()
         except AssertionError as error:
             return "wrong", (f"{stage(blank, 'promise')}: the examples are right, but {error}"
@@ -329,17 +330,45 @@ def name_slip(blank, seen):
     Where all values are right, only the promise tells a slip, and none is like the answer.
     """
     for sentence, slip in blank.slips.items():
-        if behaviour(blank, slip) == seen != plain(blank.expected):
+        if behaviour(blank, slip) == seen != blank.expected:
             return f"\n    This is what you get when {sentence}."
     return ""
 
 
+class Script:
+    """A Dice that follows a script and notes what it was asked; it normalises as the real one."""
+
+    def __init__(self, draws=(), coins=()):
+        self.draws, self.coins, self.asked = list(draws), list(coins), []
+
+    def draw(self, probs):
+        self.asked.append([round(float(p), 4) for p in probs / probs.sum()])
+        return self.draws.pop(0) if self.draws else int(probs.argmax())
+
+    def flip(self, p):
+        self.asked.append(round(float(p), 4))
+        return self.coins.pop(0)
+
+
+def check_lossless(start, samplers=(Sampler(1),)):
+    """A promise: start(target, sampler, dice) -> Steps must have the target's distribution."""
+    for sampler in samplers:
+        bias = loop_bias(lambda target, dice, s=sampler: start(target, s, dice), sampler)
+        assert bias < 1e-6, (  # an answer may compute in float32
+            "the text no longer has the target's distribution at temperature "
+            f"{sampler.temperature}: total variation {bias:.1e} instead of 0")
+
+
+@cache
 def chapters():
     """{'01': (folder, blanks)} for every chapter that has a table of blanks."""
     found = {}
     for table in sorted((ROOT / "tests").glob("blanks_*.py")):
         blanks = importlib.import_module(table.stem)
         folder = next(ROOT.glob(f"0?_*/{table.stem.removeprefix('blanks_')}.py")).parent
+        wrong = importlib.import_module(f"{folder.name}.wrong").WRONG
+        for blank in blanks.BLANKS:
+            blank.slips = wrong[blank.name]
         found[folder.name[:2]] = folder, blanks.BLANKS
     return dict(sorted(found.items()))
 
