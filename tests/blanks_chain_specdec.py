@@ -16,7 +16,7 @@ def same_text():
     drafter = ToyDraft(ToyModel(99, 3))
     check_lossless(lambda target, sampler, dice: speculate_chain(
         target, drafter, [0, 1], 2, sampler, dice),
-        (Sampler(0), Sampler(1), Sampler(0.5, top_k=2)))
+        Sampler(0), Sampler(1), Sampler(0.5, top_k=2))
 
 
 class Cycle:

@@ -4,20 +4,18 @@ import math
 
 import torch
 
-from dual_draft_routing import HeadDrafter, RoutedDrafter, best_nodes
+import dual_draft_routing
+from dual_draft_routing import HeadDrafter, RoutedDrafter
 from grading import Blank
 from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, random_nodes
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import speculate
 
-RETURNED = "observe([5, 2], hidden, [0, 3]) is None"
 LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 
 
-def best_nodes_promise():
+def parents_stay():
     """If a node stays, its parent stays, also where a child is certain and has the same score."""
-    import dual_draft_routing
-
     generator = torch.Generator().manual_seed(0)
     for seed in range(20):
         parents, scores = random_nodes(seed)[1], [0.0]
@@ -31,40 +29,7 @@ def best_nodes_promise():
                 "its parent")
 
 
-class Remembers:
-    """A drafter that notes what it was told."""
-
-    def __init__(self):
-        self.told = []
-
-    def observe(self, tokens, hidden, rows):
-        self.told.append((tokens, rows))
-
-
-class Both(Remembers):
-    """What stands for both heads: it tells each."""
-
-    def __init__(self, drafters):
-        self.drafters = drafters
-
-    def observe(self, *told):
-        for drafter in self.drafters:
-            drafter.observe(*told)
-
-
-def observe_observe(f):
-    class Router:  # the second head was chosen in the last step
-        drafters, choices = [Remembers(), Remembers()], [1]
-        heads = Both(drafters)
-
-    router = Router()
-    result = f(router, [5, 2], None, [0, 3])
-    return {RETURNED: result is None,
-            "head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
-            [drafter.told for drafter in router.drafters]}
-
-
-def heads_promise():
+def both_are_told():
     """After every commit each head has heard of the whole text."""
     pair, text = [HeadDrafter(ToyHead(seed), 2, 2, 3) for seed in (8, 9)], [0, 1]
     steps = speculate(ToyTarget(ToyModel(5, 3)), RoutedDrafter(pair), text, Sampler(1), Dice(0))
@@ -76,82 +41,89 @@ def heads_promise():
                 f"after step {number} head {name} stands at {state}, the text is {text[:-1]}")
 
 
-def observe_best(f):
-    return {"scores 0, -1, -2, -1.5, -2, budget 3": f([0.0, -1.0, -2.0, -1.5, -2.0], 3),
-            "scores 0, -2, -1, -3, budget 1": f([0.0, -2.0, -1.0, -3.0], 1),
-            "a tie: scores 0, -1, -1, -1, budget 2": f([0.0, -1.0, -1.0, -1.0], 2),
-            "scores 0, -1, budget 3": f([0.0, -1.0], 3)}
+class Router:
+    """As much of a RoutedDrafter as the blank looks at; the second head was chosen last.
+
+    One head, too, is a Router: it notes what it is told.
+    """
+
+    def __init__(self, drafters=()):
+        self.drafters, self.choices, self.told = drafters, [1], []
+        self.heads = self
+
+    def observe(self, tokens, hidden, rows):
+        self.told.append((tokens, rows))
+        for drafter in self.drafters:
+            drafter.observe(tokens, hidden, rows)
 
 
-def observe_mean(f):
-    return {"path probabilities .8, .6, .1": f(LOGS), "a tree that is only a root": f([0.0])}
-
-
-def observe_route(f):
-    heads = [0.5, 0.4], [0.4, 0.5], [0.5, 0.5], [0.1, 0.3, 0.2], [0.1, 0.2, 0.3]
-    return {f"mu = {mu}": f(mu) for mu in heads} | {
-        "what comes back can be an index": hasattr(f([0.5, 0.4]), "__index__")}
+def told(f):
+    router = Router([Router(), Router()])
+    f(router, [5, 2], None, [0, 3])
+    return [drafter.told for drafter in router.drafters]
 
 
 BLANKS = [
     Blank(
         "dual_draft_routing:mean_confidence",
-        "* A head has drafted a tree, which needs one number: how confident is the head in the "
-        "drafted nodes, on average? scores is a list, one cumulative log-score per node, the root "
-        "first. You may call confidence(scores), which returns the list of c = exp(score) of all "
-        "nodes but the root: it turns the scores 0, log .8, log .6 into .8, .6. A tree that is "
-        "only a root has the number 0. Return a number.",
-        "`confidence` has left the root out already: add up its list and divide by its length, "
-        "unless it is empty.", 2, 4,
-        observe_mean, {"path probabilities .8, .6, .1": 0.5, "a tree that is only a root": 0.0},
-        None,
-        {"the root is averaged in": lambda s: float(torch.tensor(s).exp().mean()),
-         "the log-scores are averaged, then exponentiated": lambda s: math.exp(
-             sum(s[1:]) / (len(s) - 1)) if s[1:] else 0.0,
-         "the sum is taken, not the mean": lambda s: float(torch.tensor(s[1:]).exp().sum())}),
+        """* A head has drafted a tree, which needs one number: how confident is the head in the
+        drafted nodes, on average? scores is a list, one cumulative log-score per node, the root
+        first. You may call confidence(scores), which returns the list of c = exp(score) of all
+        nodes but the root: it turns the scores 0, log .8, log .6 into .8, .6. A tree that is
+        only a root has the number 0. Return a number.""",
+        """`confidence` has left the root out already: add up its list and divide by its length,
+        unless it is empty.""",
+        lines=2, minutes=4,
+        examples={
+            "path probabilities .8, .6, .1": ((LOGS,), 0.5),
+            "a tree that is only a root": (([0.0],), 0.0),
+        }),
     Blank(
         "dual_draft_routing:route",
-        "* Which head's tree is verified? statistics holds one number per head, two or more. "
-        "Choose the head with the largest one, and of equal ones the first. Python alone will do, "
-        "for instance max(numbers, key=...). Return the index of the head.",
-        "max over range(len(statistics)), with a key; max keeps the first of equal ones.", 1, 3,
-        observe_route,
-        {"mu = [0.5, 0.4]": 0, "mu = [0.4, 0.5]": 1, "mu = [0.5, 0.5]": 0,
-         "mu = [0.1, 0.3, 0.2]": 1, "mu = [0.1, 0.2, 0.3]": 2,
-         "what comes back can be an index": True}, None,
-        {"the less confident head is chosen": lambda mu: mu.index(min(mu)),
-         "a tie goes to the last head": lambda mu: max(range(len(mu)), key=lambda h: (mu[h], h))}),
+        """* Which head's tree is verified? statistics holds one number per head, two or more.
+        Choose the head with the largest one, and of equal ones the first. Python alone will do,
+        for instance max(numbers, key=...). Return the index of the head.""",
+        "max over range(len(statistics)), with a key; max keeps the first of equal ones.",
+        lines=1, minutes=3,
+        examples={
+            "mu = [0.5, 0.4]": (([0.5, 0.4],), 0),
+            "mu = [0.4, 0.5]": (([0.4, 0.5],), 1),
+            "mu = [0.5, 0.5]": (([0.5, 0.5],), 0),
+            "mu = [0.1, 0.3, 0.2]": (([0.1, 0.3, 0.2],), 1),
+            "mu = [0.1, 0.2, 0.3]": (([0.1, 0.2, 0.3],), 2),
+            "what comes back can be an index":
+                (lambda f: hasattr(f([0.5, 0.4]), "__index__"), True),
+        }),
     Blank(
         "dual_draft_routing:best_nodes",
-        "** A tree is cut to its best nodes. scores holds a cumulative log-score for each row. "
-        "Which rows stay? Row 0, the root, which costs no budget, and the `budget` drafted rows "
-        "with the highest scores; of equal scores the earlier row. You may call "
-        "sorted(rows, key=...), which keeps rows with equal keys in their order. Return the rows "
-        "in rising order; there may be fewer than `budget` drafted rows.",
-        "Sort the rows 1, 2, ... by falling score, cut, add the root, sort again.", 2, 6,
-        observe_best,
-        {"scores 0, -1, -2, -1.5, -2, budget 3": [0, 1, 2, 3],
-         "scores 0, -2, -1, -3, budget 1": [0, 2],
-         "a tie: scores 0, -1, -1, -1, budget 2": [0, 1, 2],
-         "scores 0, -1, budget 3": [0, 1]}, best_nodes_promise,
-        {"the root is counted in the budget": lambda s, b: best_nodes(s, b - 1),
-         "the first rows are kept instead of the best": lambda s, b: list(range(b + 1)),
-         "a tie goes to the later row": lambda s, b: sorted(
-             [0, *sorted(range(1, len(s)), key=lambda r: (-s[r], -r))[:b]])}),
+        """** A tree is cut to its best nodes. scores holds a cumulative log-score for each row.
+        Which rows stay? Row 0, the root, which costs no budget, and the `budget` drafted rows
+        with the highest scores; of equal scores the earlier row. You may call sorted(rows,
+        key=...), which keeps rows with equal keys in their order. Return the rows in rising
+        order; there may be fewer than `budget` drafted rows.""",
+        "Sort the rows 1, 2, ... by falling score, cut, add the root, sort again.",
+        lines=2, minutes=6, promise=parents_stay,
+        examples={
+            "scores 0, -1, -2, -1.5, -2, budget 3": (
+                ([0.0, -1.0, -2.0, -1.5, -2.0], 3), [0, 1, 2, 3]),
+            "scores 0, -2, -1, -3, budget 1": (([0.0, -2.0, -1.0, -3.0], 1), [0, 2]),
+            "a tie: scores 0, -1, -1, -1, budget 2": (([0.0, -1.0, -1.0, -1.0], 2), [0, 1, 2]),
+            "scores 0, -1, budget 3": (([0.0, -1.0], 3), [0, 1]),
+        }),
     Blank(
         "dual_draft_routing:BothHeads.observe",
-        "** These tokens were committed, and hidden[layer][:, rows] are the target's hidden states "
-        "of them. Who must hear of it? self.drafters is the list of the heads' drafters, each with "
-        "drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once and has "
-        "self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter "
-        "that was chosen in this round; when the prompt arrives it is still empty. Tell the right "
-        "ones, each once, and return nothing.",
+        """** These tokens were committed, and hidden[layer][:, rows] are the target's hidden
+        states of them. Who must hear of it? self.drafters is the list of the heads' drafters,
+        each with drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once
+        and has self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the
+        drafter that was chosen in this round; when the prompt arrives it is still empty. Tell
+        the right ones, each once, and return nothing.""",
         "Either head may be chosen next time, and must then have heard of the whole text.",
-        1, 4, observe_observe,
-        {RETURNED: True,
-         "head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
-            [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]}, heads_promise,
-        {"only the chosen head hears of it":
-            lambda self, *told: self.drafters[self.choices[-1]].observe(*told),
-         "only the first head hears of it": lambda self, *told: self.drafters[0].observe(*told)}),
+        lines=1, minutes=4, promise=both_are_told,
+        examples={
+            "observe([5, 2], hidden, [0, 3]) is None": (
+                lambda f: f(Router([Router(), Router()]), [5, 2], None, [0, 3]) is None, True),
+            "head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
+                (told, [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]),
+        }),
 ]

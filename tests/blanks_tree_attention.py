@@ -9,7 +9,6 @@ from grading import Blank, Script, check_lossless
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import ToyDraft, ToyModel
 from nanogpt.model import GPTConfig, KVCache
-from nanogpt.sampling import Sampler
 from tree_attention import Tree, TreeDrafter, speculate
 
 PARENTS = torch.tensor([-1, 0, 1, 1, 0, 4])  # root -> 1 -> 2, 3 and root -> 4 -> 5
@@ -45,8 +44,10 @@ def chance_to_stay(f):
     return round(sum(probability for (path, _), probability in runs if len(path) > 1), 3)
 
 
-def judged(*coins, tree=Tree([0, 0, 1], [-1, 0, 0], torch.tensor(
-        [[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))):
+TWINS = Tree([0, 0, 1], [-1, 0, 0], torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
+
+
+def judged(*coins, tree=TWINS):
     def call(f):
         dice = Script([], coins)
         target = torch.tensor([[0.25, 0.35, 0.4], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])

@@ -350,9 +350,9 @@ class Script:
         return self.coins.pop(0)
 
 
-def check_lossless(start, samplers=(Sampler(1),)):
+def check_lossless(start, *samplers):
     """A promise: start(target, sampler, dice) -> Steps must have the target's distribution."""
-    for sampler in samplers:
+    for sampler in samplers or [Sampler(1)]:
         bias = loop_bias(lambda target, dice, s=sampler: start(target, s, dice), sampler)
         assert bias < 1e-6, (  # an answer may compute in float32
             "the text no longer has the target's distribution at temperature "

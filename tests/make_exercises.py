@@ -62,7 +62,8 @@ def stub(blank):
     head = textwrap.dedent("\n".join(
         source.splitlines()[node.lineno - 1:doc.end_lineno]
     ))
-    question = textwrap.fill(" ".join(blank.question.split()), 96, initial_indent="# ", subsequent_indent="# ")
+    question = textwrap.fill(" ".join(blank.question.split()), 96, initial_indent="# ",
+                             subsequent_indent="# ")
     example = textwrap.fill(f"Example: {blank.example}", 96, initial_indent="# ",
                             subsequent_indent="#   ", break_on_hyphens=False)
     lines = f"{blank.lines} line" + "s" * (blank.lines > 1)

@@ -6,7 +6,6 @@ from copy import copy
 import pytest
 import torch
 
-from blanks_chain_specdec import Script
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
 from ddtree import (
     BlockChainDrafter,
@@ -21,6 +20,7 @@ from ddtree import (
 )
 from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
 from experiments.ngram import NGramDraft
+from grading import Script
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt

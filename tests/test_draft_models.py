@@ -6,8 +6,8 @@ A drafter that remembers wrongly costs tokens, not exactness: no test of the out
 import pytest
 import torch
 
-from blanks_chain_specdec import Script
 from chain_specdec import BigramDraft, GPTDraft, draft
+from grading import Script
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
 from test_tree_attention import root_path

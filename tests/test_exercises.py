@@ -32,6 +32,7 @@ def test_the_stub_is_still_blank_and_the_taught_code_passes(number, blank):
     assert grade_answer(blank, blank.taught()) == ("done", "")
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # what a slip does
 @pytest.mark.parametrize("blank, sentence", SLIPS, ids=named)
 def test_every_slip_is_caught_and_named(blank, sentence):
     status, message = grade_answer(blank, blank.slips[sentence])
@@ -139,7 +140,7 @@ def test_crashes_are_told_in_a_line():
     ("03", "route", "return 0 if statistics[0] >= statistics[1] else 1", "wrong",
      "for mu = [0.1, 0.2, 0.3]"),
     ("04", "path_matrix", "return Tree.path_matrix", "crashed",
-     "called with tree = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])"),
+     "called with tree = Tree([9, 1, 2, 3, 4], [-1, 0, 0, 2, 2])"),
     ("01", "residual", "return torch.softmax(torch.tensor([1, 2, 3]), -1)", "crashed",
      "NotImplementedError"),
     ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0).float()\n"

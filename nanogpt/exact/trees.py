@@ -180,11 +180,3 @@ def best_mass(mass, length, vocab, budget):
         if all(len(u) == 1 or u[:-1] in members for u in chosen):
             best = max(best, sum(masses[u] for u in chosen))
     return best
-
-
-def prefixes(tree):
-    """The tokens on the way to each node, the root's left out: () for the root, (1, 2), ..."""
-    paths = [()]
-    for token, parent in zip(tree.tokens.tolist()[1:], tree.parents.tolist()[1:], strict=True):
-        paths.append(paths[parent] + (token,))
-    return paths

@@ -1,0 +1,69 @@
+"""What goes wrong in chapter 05: {function: {what was done: the function that does it}}."""
+
+from conditional_marginals import BlockLevels, Children
+from ddtree import best_first, child_score, node_masses, sibling_score
+from nanogpt.exact.slips import slips
+
+MASSES = "torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()"
+ENTRY = "self.table[level, token]"
+WRONG = {
+    "node_masses": slips(node_masses, {
+        "a node keeps only its own probability": (MASSES, "own.exp()"),
+        "the position is one too deep": ("depths - 1", "depths"),
+        "the root is among the masses": (MASSES, f"torch.cat([torch.ones(1), {MASSES}])"),
+        "the logarithms are never exponentiated": (".exp()", ""),
+        "0 times -inf enters the sum": (
+            "torch.where(tree.mask[1:, 1:], own, 0.0)", "(tree.mask[1:, 1:] * own)"),
+    }),
+    "child_score": slips(child_score, {
+        "the node's score is left out": ("score + ranked", "ranked"),
+        "the last token is taken instead of the best": ("[0]", "[-1]"),
+        "the log-probabilities are multiplied": ("score + ranked", "score * ranked"),
+    }),
+    "sibling_score": slips(sibling_score, {
+        "the old rank is kept": ("rank + 1", "rank"),
+        "the parent's score is left out": ("parent_score + ranked", "ranked"),
+        "the old term is subtracted, although the parent's score does not hold it": (
+            "parent_score + ", "parent_score - ranked[rank] + "),
+        "the next rank is added to the node's own score": (
+            "parent_score + ", "parent_score + ranked[rank] + "),
+    }),
+    "best_first": slips(best_first, {
+        "the heap pops the worst prefix first": (
+            "[(-below[0]", "[(below[0]", "append(-minus", "append(minus", "exp(-minus",
+            "exp(minus", "(-score, parent,", "(score, parent,", "(-score, row,", "(score, row,"),
+        "the root comes out as a node": ("    while heap:", "    yield root, -1, 1.0\n"
+                                         "    while heap:"),
+        "a score comes out where the mass should": ("math.exp(-minus_score)", "-minus_score"),
+        "siblings are never pushed": ("if rank + 1 < len(ranked):", "if False:"),
+        "children are never pushed": ("if below[row][0]:", "if False:"),
+        "the child takes over its parent's rank": (
+            "child_score(scores[row], below[row][0])", "scores[row] + below[row][0][rank]",
+            "(-score, row, 0)", "(-score, row, rank)"),
+    }),
+    "below": slips(Children.below, {
+        "the table of the wrong slot is read": (ENTRY, "self.table[level - 1, token]"),
+        "the table is read the wrong way round": (ENTRY, "self.table[level, :, token]"),
+        "the token before is not looked at: a marginal": (f" + {ENTRY}", ""),
+        "the drafter's temperature is ignored": (" / self.temperature", ""),
+        "the worst child comes first": ("argsort(-logits", "argsort(logits"),
+        "probabilities are returned instead of their logarithms": (
+            "(logits[best] - log_sum)", "np.exp(logits[best] - log_sum)"),
+        "the children that are kept are normalised among themselves": (
+            '"stable")', '"stable")[:self.most]', "np.exp(logits - top)",
+            "np.exp(logits[best] - top)"),
+    }),
+    "level": slips(BlockLevels.level, {
+        "the token before is not looked at: a marginal": (
+            "self.network.transition is not None", "False"),
+        "the table of the wrong slot is read": ("self.table[self.depth", "self.table[self.depth-1"),
+        "the drafter's temperature is ignored": (" / self.temperature", ""),
+        "the network runs a pass for every level": (
+            "    if parents", "    self.logits(tokens[0], self.room)\n    if parents"),
+        "all nodes of a level follow the last one's token": (
+            "self.depth, tokens]", "self.depth, tokens[-1:]]"),
+        "probabilities are returned instead of logits": (
+            "logits / self.temperature", "(logits / self.temperature).softmax(-1)"),
+        "every level reads slot 1": ("self.depth += 1", "pass"),
+    }),
+}

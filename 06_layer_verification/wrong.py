@@ -1,0 +1,56 @@
+"""What goes wrong in chapter 06: {function: {what was done: the function that does it}}."""
+
+from layer_verification import score_children, still_owed, stop_probabilities
+from nanogpt.exact.slips import slips
+from single_step_rules import rejection_rounds, smallest_rho
+
+SHRINK = "left, alive = left - taken, np.maximum(alive - taken"
+SHARE = "(scores / np.maximum(A, TINY)[:, None])[:, :, None]"
+BELOW = "np.maximum(1 - sent.sum(-1, keepdims=True), TINY)"
+END = "return low + width"
+ASKED = "positions_asked(share @ ones, k)"
+WRONG = {
+    "rejection_rounds": slips(rejection_rounds, {
+        "alive starts at the target's mass, so the dummy is forgotten": (
+            "np.ones((len(target_mass), 1))", "target_mass.sum(-1, keepdims=True)"),
+        "alive never shrinks: the residual is not renormalised": (
+            SHRINK, "left, _ = left - taken, np.maximum(alive - taken"),
+        "alive is 1 minus the last round's take, not what is left of alive": (
+            SHRINK, "left, alive = left - taken, np.maximum(1 - taken"),
+        "the target is not reduced by what was taken": (
+            SHRINK, "_, alive = left - taken, np.maximum(alive - taken",
+            "coins, target_mass - left", "coins, sum(c * draft_probs for c in coins)"),
+        "a coin is taken / draft instead of taken / offered": (
+            "np.maximum(offered, TINY)", "np.maximum(draft_probs, TINY)"),
+    }),
+    "still_owed": slips(still_owed, {
+        "the target is not scaled by a_v": ("scores[:, :, None] * ", ""),
+        "the flow is not subtracted": (" - flow", ""),
+        "rounding may leave a negative probability": ("np.maximum(", "(lambda x, _: x)("),
+    }),
+    "score_children": slips(score_children, {
+        "the target is not scaled by A (or is normalised again)": ("A[:, None, None] * ", ""),
+        "the target is scaled by a_v instead of A: lossless, but shorter": (
+            "A[:, None, None] *", "scores[:, :, None] *"),
+        "the target is scaled by a_v and nothing by lambda_v": (
+            "A[:, None, None] *", "scores[:, :, None] *", SHARE, "1"),
+        "the flow is not scaled by lambda_v": ("share * local.out", "local.out"),
+        "equal children each get the whole probability of their token": (
+            "share * accepted,", "share * np.einsum('bnj,bnij->bni', accepted, "
+            "tokens[..., None] == tokens[:, :, None]),"),
+    }),
+    "stop_probabilities": slips(stop_probabilities, {
+        "the denominator is left out": (f" / {BELOW}", ""),
+        "the denominator knows of the node's own flow only": (BELOW, "np.maximum(1 - sent, TINY)"),
+        "what v sends on stays in its score": ("scores - sent", "scores"),
+        "0 is divided by 0 where everything goes on": (BELOW, "(1 - sent.sum(-1, keepdims=True))"),
+    }),
+    "smallest_rho": slips(smallest_rho, {
+        "rho is always k: lossless, but far too careful": (END, "return 0 * low + k"),
+        "rho is left at 1": (END, "return 0 * low + 1"),
+        "the infeasible end of the bisection is returned": (
+            "rounds=5", "rounds=1", END, "return low"),
+        "one position more is counted for any k, 1 + (1 - beta)": (ASKED, "2 - share @ ones"),
+        "the positions asked are taken for beta times k": (ASKED, "share @ ones * k"),
+    }),
+}
