@@ -38,7 +38,8 @@ WRONG = {
     }),
     "commit": slips(KVCache.commit, {
         "the first rows are kept instead of the path's": ("rows != list(range(n))", "False"),
-        "the rows are counted from the start of the cache": (".device) + self.length", ".device)"),
+        "the rows are counted from the start of the cache": (
+            "[self.length + row ", "[row "),
         "the root is not gathered": ("    n = ", "    rows = rows[1:]\n    n = "),
         "the rows are sorted": ("    n = ", "    rows = sorted(rows)\n    n = "),
         "only the keys are gathered": (GATHER, GATHER.replace("[...", "[:, 0, ...").replace(
