@@ -11,6 +11,7 @@ What it recorded is fixed, addresses and shapes alike. So, in a recorded forward
 Longer forwards (a prefill, training) run as they always do. On a CPU nothing is captured.
 """
 
+import contextlib
 import copy
 import weakref
 
@@ -41,8 +42,8 @@ class Graph:
             return run(**twins, **kept)
 
         # In float32 the fused attention kernel takes 60 us for one row, plain products take 20.
-        kernels = [SDPBackend.EFFICIENT_ATTENTION] if kv.dtype == torch.bfloat16 else []
-        with sdpa_kernel([*kernels, SDPBackend.MATH]):
+        plain = kv.dtype == torch.float32
+        with sdpa_kernel(SDPBackend.MATH) if plain else contextlib.nullcontext():
             stream = torch.cuda.Stream()  # recording demands a stream of its own, warmed up
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
