@@ -99,11 +99,29 @@ def ctrl_c_waits():
         signal.raise_signal(signal.SIGINT)
 
 
+def is_chief():
+    """Of several processes that train together, one writes and prints."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def find_weights(path, config):
+    """`path`; if nothing was saved there, the weights that came along for these settings, if any.
+    """
+    found = None if path.exists() else shipped(config)
+    if is_chief() and not path.exists() and not checkpoint.WEIGHTS.exists():
+        print("weights: data/weights is missing; `git checkout data/weights` brings it back")
+    elif is_chief() and found:
+        print(f"weights: data/weights/{found[0].name}, trained by this script in "
+              f"{found[1]['seconds']} s on {found[1]['machine']}; --retrain trains anew")
+    return found[0] if found else path
+
+
 def resume(model, optimizer, recipe, path, config):
-    """Load what an earlier run left behind -> the number of updates that the weights have had.
+    """Load what an earlier run left behind, or what came along -> the updates it has had.
 
     Raises ValueError if the file is damaged, or does not fit.
     """
+    path = find_weights(path, config)
     saved = load_checkpoint(path, config, next(model.parameters()).device)
     if saved is None:
         return 0
@@ -116,10 +134,10 @@ def resume(model, optimizer, recipe, path, config):
     return saved["step"]
 
 
-def progress_bar(name, first, steps, shown):
+def progress_bar(name, first, steps):
     """tqdm over the steps first, first + 1, .. that are left; counts from the first run on."""
     return tqdm(range(first, steps), desc=f"train {name}", initial=first, total=steps,
-                disable=not shown, mininterval=0.5, dynamic_ncols=True)
+                disable=not is_chief(), mininterval=0.5, dynamic_ncols=True)
 
 
 def show_loss(bar, step, loss, smooth):
@@ -129,20 +147,6 @@ def show_loss(bar, step, loss, smooth):
         smooth = loss.item() if smooth is None else 0.8 * smooth + 0.2 * loss.item()
         bar.set_postfix(loss=f"{smooth:.3f}")
     return smooth
-
-
-def find_weights(path, config, shown):
-    """`path`; if nothing was saved there, the weights that came along for these settings, if any.
-
-    shown: whether to say so.
-    """
-    found = None if path.exists() else shipped(config)
-    if shown and not path.exists() and not checkpoint.WEIGHTS.exists():
-        print("weights: data/weights is missing; `git checkout data/weights` brings it back")
-    elif found and shown:
-        print(f"weights: data/weights/{found[0].name}, trained by this script in "
-              f"{found[1]['seconds']} s on {found[1]['machine']}; --retrain trains anew")
-    return found[0] if found else path
 
 
 def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=30.0,
@@ -156,28 +160,23 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     evaluate() -> a number printed at the end (a validation loss), or None.
     path, config: see nanogpt.checkpoint; name: shown on the progress bar.
     The state is saved every `save_every` seconds and on Ctrl-C.
-    -> seconds spent on training in this call (0.0 if the weights were loaded).
     """
     # Draft heads train the same way, so: a batch_loss instead of data, and no model.device.
     device = next(model.parameters()).device
     optimizer = Optimizer(model, recipe)
-    chief = not dist.is_initialized() or dist.get_rank() == 0  # one process writes and prints
-    first = done = 0
-    if not retrain:
-        source = find_weights(path, config, shown=chief)
-        first = done = resume(model, optimizer, recipe, source, config)
-        if done == recipe.steps:
-            return 0.0
-    if chief:
+    done = 0 if retrain else resume(model, optimizer, recipe, path, config)
+    if done == recipe.steps:
+        return
+    if is_chief():
         prepare(path, retrain)  # to find no room at the end would be too late
 
     def save(**more):
-        if chief:
+        if is_chief():
             save_checkpoint(path, config, {"model": model.state_dict(), "step": done, **more})
 
     model.train()
     start = last_save = time.perf_counter()
-    bar, smooth = progress_bar(name, first, recipe.steps, shown=chief), None
+    bar, smooth = progress_bar(name, done, recipe.steps), None
     try:  # a step is a batch, its gradient, an update
         for step in bar:
             with autocast(device):
@@ -191,20 +190,18 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
             if time.perf_counter() - last_save > save_every:  # a crash costs no more than this
                 save(optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
+        said = f"trained {name} in {time.perf_counter() - start:.0f} s"
         model.eval()
-        seconds = time.perf_counter() - start
-        value = evaluate() if evaluate is not None else None
-        save(val_loss=value)  # finished: nobody needs the optimizer's averages
+        said += f", validation loss {evaluate():.3f}" if evaluate else ""
+        save()  # finished: nobody needs the optimizer's averages
     except KeyboardInterrupt:  # the batch in work is dropped; the next run draws it again
         with ctrl_c_waits():  # pressed once more, it changes nothing
             save(optimizer=optimizer.state_dict())
             bar.close()
             print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
             raise SystemExit(130) from None
-    if chief:
-        judged = f", validation loss {value:.3f}" if value is not None else ""
-        print(f"trained {name} in {seconds:.0f} s{judged}")
-    return seconds
+    if is_chief():
+        print(said)
 
 
 @torch.inference_mode()
@@ -293,7 +290,7 @@ def main(argv=None):
     recipe = replace(recipe, steps=args.steps or recipe.steps, seed=args.seed,
                      batch_size=args.batch_size or recipe.batch_size)
     model = get_gpt(args.size, dataset, device, args.retrain, recipe, compile=args.compile)
-    if not dist.is_initialized() or dist.get_rank() == 0:
+    if is_chief():
         loss = validation_loss(model, dataset.val)
         print(f"{args.size}: {sum(p.numel() for p in model.parameters()):,} parameters, "
               f"validation loss {loss:.3f} nats per token")
