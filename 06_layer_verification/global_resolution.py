@@ -113,12 +113,16 @@ class CappedGR:
     iterations = 8
 
     def __init__(self, draft_probs, target_mass, k):
-        self.draft, self.k = draft_probs, k
-        self.target = np.where(draft_probs > 0, target_mass, 0)
-        self.value, in_cut = smallest_cut(draft_probs, target_mass, k)  # what GR aims at
+        # Only tokens that can be drawn take part: with the top 20 of a large vocabulary the tables
+        # of tuples are small. possible (n, K): each problem's own, by falling probability.
+        K = (draft_probs > 0).sum(-1).max(initial=1)
+        self.possible = np.argsort(-draft_probs, axis=-1, kind="stable")[:, :K]
+        self.draft, self.k = pick(draft_probs, self.possible), k  # (n, K)
+        self.target = np.where(self.draft > 0, pick(target_mass, self.possible), 0)
+        self.value, in_cut = smallest_cut(self.draft, self.target, k)  # what GR aims at
         in_cut |= self.value[:, None] > 1 - 1e-12  # nothing is rejected, "none" has no weight
-        tokens, self.member, orders = tuples(draft_probs.shape[1], k)
-        self.mass = orders * draft_probs[:, tokens].prod(-1)  # (n, S): P[the k draws are this]
+        tokens, self.member, orders = tuples(K, k)
+        self.mass = orders * self.draft[:, tokens].prod(-1)  # (n, S): P[the k draws are this]
         if k == 1:  # let the child be chosen, whatever it is: the repair makes it SpS
             in_cut[:] = True
         # The tokens of A cannot all be filled, so every tuple that holds one goes to A.
@@ -126,18 +130,20 @@ class CappedGR:
         weight = self.solve(weight, in_cut) if k > 1 else weight
         # The repair: what would overfill a token is refused, in the same ratio wherever it comes.
         flow = self.flow(weight)
-        self.out = np.minimum(flow, target_mass)
-        self.weight, self.keep = weight, self.out / np.maximum(flow, TINY)
+        self.weight, taken = weight, np.minimum(flow, self.target)
+        self.keep = taken / np.maximum(flow, TINY)
+        self.out = np.zeros_like(target_mass)
+        np.put_along_axis(self.out, self.possible, taken, axis=-1)  # back to token ids
 
     def flow(self, weight):
-        """(n, V): what each token would take with these weights, before the repair."""
+        """(n, K): what each token would take with these weights, before the repair."""
         # sum over T that hold i of P(T) w_i / (1 + w(T)); weight @ member.T is w(T), (n, S)
         return weight * ((self.mass / (1 + weight @ self.member.T)) @ self.member)
 
     def solve(self, weight, in_cut):
-        """Scale the weights (n, V) until every token takes what it should -> (n, V).
+        """Scale the weights (n, K) until every token takes what it should -> (n, K).
 
-        in_cut (n, V) bool: the tokens that the smallest cut leaves full.
+        in_cut (n, K) bool: the tokens that the smallest cut leaves full.
         """
         outside = ~in_cut
         untouched = (self.draft * outside).sum(-1, keepdims=True)  # P[one draw misses A]
@@ -158,7 +164,8 @@ class CappedGR:
         return weight
 
     def accept(self, tokens):
-        return pick(self.keep, tokens) * chosen(self.weight, tokens)
+        slots = (self.possible[:, None] == tokens[:, :, None]).argmax(-1)  # (n, k): where they are
+        return pick(self.keep, slots) * chosen(self.weight, slots)
 
 
 class GR(CappedGR):
@@ -167,7 +174,7 @@ class GR(CappedGR):
     tolerance, most_steps = 1e-13, 60
 
     def solve(self, weight, in_cut):
-        """Newton steps from where the scaling ended, (n, V) -> (n, V)."""
+        """Newton steps from where the scaling ended, (n, K) -> (n, K)."""
         weight = super().solve(weight, in_cut)  # a start from which Newton needs a few steps
         todo = np.arange(len(weight))  # the problems that are not yet solved
         for _ in range(self.most_steps):
@@ -187,7 +194,7 @@ class GR(CappedGR):
     def step(self, weight, flow, curvature, target):
         """One Newton step in log weight, for the tokens that are not at the largest weight.
 
-        weight, flow, target (n, V); curvature (n, S) -> new weights (n, V).
+        weight, flow, target (n, K); curvature (n, S) -> new weights (n, K).
         """
         slope = target - flow  # minus the gradient in log weight
         # A weight at its limit may come back, but not grow; both sides of the system are cut to it.

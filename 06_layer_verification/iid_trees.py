@@ -149,23 +149,20 @@ def sample_tree(root, parents, level, dice):
 class SampledTreeDrafter:
     """Chapter 02's TreeDrafter with independent children, for chapter 02's loop `speculate`.
 
-    model: TreeBigram or TreeGPT (anything with reset, observe and level); children_of, branching,
-    depth: see shape_parents; sampler: of the draft distribution, truncated or not.
-    Raises ValueError if depth < 1, and for a bad branching.
+    model: TreeBigram or TreeGPT (anything with reset, observe and level); parents: the shape of the
+    trees, see shape_parents; sampler: of the draft distribution, truncated or not.
     """
 
-    def __init__(self, model, children_of, branching, depth, sampler, dice):
-        if depth < 1:
-            raise ValueError(f"depth is {depth}; a tree needs at least 1 layer of drafts")
-        # One shape for each depth, for the trees near the end of the window.
-        self.shapes = [shape_parents(children_of, branching, d) for d in range(1, depth + 1)]
-        self.model, self.sampler, self.dice = model, sampler, dice
+    def __init__(self, model, parents, sampler, dice):
+        self.model, self.parents, self.sampler, self.dice = model, parents, sampler, dice
+        self.depths = shape_of(tuple(parents)).depths
         self.reset, self.observe = model.reset, model.observe
 
     def propose(self, root, room):
         """root: a token; room: the deepest layer that fits the window -> Tree."""
-        parents = [-1] if room < 1 else self.shapes[min(room, len(self.shapes)) - 1]
-        return sample_tree(root, parents, self.level, self.dice)
+        # Layer by layer the shape stands in the list: near the window's end its deepest ones go.
+        rows = int((self.depths <= room).sum())
+        return sample_tree(root, self.parents[:rows], self.level, self.dice)
 
     def level(self, tokens, parents):
         # subtle: rules need the distribution drawn from, so after temperature, top-k and top-p.
@@ -176,65 +173,20 @@ class SampledTreeDrafter:
 
 
 def as_rows(probs):
-    """(N, V) tensor -> float64 array, each row summing to 1 (a leaf's unused row may stay 0)."""
+    """(N, V) tensor -> float64 array (1, N, V), each row summing to 1 (a leaf's may stay 0)."""
     rows = probs.detach().cpu().double().numpy()
     # float32 rows sum to 1 within 1e-7 only, and a rule would take the rest for the dummy's.
-    return rows / np.maximum(rows.sum(-1, keepdims=True), TINY)
+    return rows[None] / np.maximum(rows.sum(-1, keepdims=True), TINY)
 
 
-class Drafted:
-    """A drafted tree for the rules: only the tokens that the drafter could have drawn.
+def as_arrays(tree, target_probs):
+    """A drafted tree as the rules want it -> Shape, tokens, draft_probs, target_probs, with B = 1.
 
-    With a truncated draft (top-20) of a vocabulary of thousands, nothing can flow to most tokens.
-    Each node keeps its K possible tokens in slots 0..K-1, by token id, and all the others together
-    in slot K, with draft probability 0 and the rest of the target's: exact, since no rule tells
-    two tokens apart that are never drafted.
-
-    tokens (1, N): each node's slot at its parent; draft_probs, target_probs (1, N, K + 1).
-    Raises ValueError if the tree has no draft_probs, or holds a token of draft probability 0, or if
-    draft and target speak of different vocabularies.
+    target_probs (N, V). Raises ValueError if the tree has drafts, but no draft_probs.
     """
-
-    def __init__(self, tree, target_probs):
-        if tree.draft_probs is None and len(tree) > 1:
-            raise ValueError("the tree has no draft_probs; these rules judge sampled trees only")
-        self.shape = shape_of(tuple(tree.parents.tolist()))
-        self.target = as_rows(target_probs)  # (N, V)
-        # A root alone comes without drafts, near the end of the window.
-        draft = np.zeros_like(self.target) if len(tree) == 1 else as_rows(tree.draft_probs)
-        N, V = draft.shape
-        if self.target.shape != (N, V) or not bool(((tree.tokens >= 0) & (tree.tokens < V)).all()):
-            raise ValueError(f"draft_probs are {N} x {V}, target_probs "
-                             f"{' x '.join(map(str, self.target.shape))}, and the tokens go up to "
-                             f"{int(tree.tokens.max())}; they must be of one vocabulary")
-        pairs = np.flatnonzero(draft)  # v V + token for every token possible at v, ascending
-        self.rows, self.possible = pairs // V, pairs % V
-        starts = np.searchsorted(self.rows, np.arange(N))  # (N,): each node's first pair
-        self.slots = np.arange(len(pairs)) - starts[self.rows]
-        K = int(self.slots.max(initial=0)) + 1  # as many as the node with the most
-        self.draft_probs, self.target_probs = np.zeros((2, 1, N, K + 1))
-        self.draft_probs[0, self.rows, self.slots] = draft.ravel()[pairs]
-        self.target_probs[0, self.rows, self.slots] = self.target.ravel()[pairs]
-        # Slot K takes what the target gives to tokens that cannot be drafted here.
-        self.target_probs[0, :, K] = np.maximum(1 - self.target_probs[0].sum(-1), 0)
-        drawn = tree.parents[1:].numpy() * V + tree.tokens[1:].numpy()  # a child as such a pair
-        found = np.searchsorted(pairs, drawn)  # where it is, if it is there at all
-        wrong = np.append(pairs, -1)[found] != drawn
-        if wrong.any():
-            raise ValueError(
-                f"row {int(wrong.argmax()) + 1} of the tree holds a token of draft probability 0; "
-                "the tree must be drawn from its draft_probs"
-            )
-        self.tokens = np.concatenate([[0], self.slots[found]])[None]  # the root's is never read
-
-    def residual(self, row, in_slots):
-        """in_slots (K + 1,), not normalised -> probabilities over the vocabulary (V,)."""
-        here = self.rows == row
-        outside = self.target[row].copy()
-        outside[self.possible[here]] = 0
-        # Slot K is shared among its tokens as the target shares it.
-        probs = outside * (in_slots[-1] / max(outside.sum(), TINY))
-        probs[self.possible[here]] = in_slots[self.slots[here]]
-        # A residual without mass belongs to a node where nothing is rejected: never drawn from.
-        probs = probs if probs.sum() > 0 else self.target[row]
-        return torch.from_numpy(probs / probs.sum())
+    if tree.draft_probs is None and len(tree) > 1:
+        raise ValueError("the tree has no draft_probs; these rules judge sampled trees only")
+    # A root alone comes without them, near the end of the window: it has no children.
+    draft_probs = target_probs if tree.draft_probs is None else tree.draft_probs
+    return (shape_of(tuple(tree.parents.tolist())), tree.tokens.numpy()[None],
+            as_rows(draft_probs), as_rows(target_probs))

@@ -40,8 +40,9 @@ and q the drafter. Most papers on these rules swap them:
 import numpy as np
 import torch
 
-from iid_trees import Drafted
+from iid_trees import SampledTreeDrafter, as_arrays
 from single_step_rules import TINY
+from tree_attention import speculate  # chapter 02
 
 # ---------------------------------------------------------------- a rule, as the loop calls it
 
@@ -60,18 +61,23 @@ class TreeRule:
 
         Raises ValueError if the tree is not one that this rule can judge.
         """
-        drafted = Drafted(tree, target_probs)
-        ends, residual = self.judge(
-            drafted.shape, drafted.tokens, drafted.draft_probs, drafted.target_probs
-        )
+        shape, tokens, draft_probs, target_probs = as_arrays(tree, target_probs)
+        ends, residual = self.judge(shape, tokens, draft_probs, target_probs)
         # Both answers are exact, so two draws are all the chance there is.
         end = dice.draw(torch.from_numpy(ends[0]))
-        return drafted.shape.path(end), dice.draw(drafted.residual(end, residual[0, end]))
+        return shape.path(end), next_token(residual[0, end], target_probs[0, end], dice)
 
-    def expected_length(self, shape, tokens, draft_probs, target_probs):
+    def expected_length(self, shape, *arrays):
         """Expected number of accepted tokens (B,) given the trees; the next token not counted."""
-        ends, _ = self.judge(shape, tokens, draft_probs, target_probs)
+        ends, _ = self.judge(shape, *arrays)
         return ends @ shape.depths
+
+
+def next_token(residual, target_probs, dice):
+    """Draw from a residual (V,), not normalised."""
+    # One without mass belongs to a node where nothing is rejected: the path ends there only by
+    # rounding, and any answer will do.
+    return dice.draw(torch.from_numpy(residual if residual.sum() > 0 else target_probs))
 
 
 # ---------------------------------------------------------------- forward: scores
@@ -183,15 +189,6 @@ class LiftedRule(TreeRule):
         scores, flow = self.scores(shape, tokens, draft_probs, target_probs)
         return self.ends(shape, scores, flow), still_owed(scores, target_probs, flow)
 
-    def expected_length(self, *trees):
-        """The sum of the scores (B,): right on average over drawn trees, and steadier than ends.
-
-        subtle: LV's score knows the layers down to its own node and no deeper, so for one tree the
-        sum is not the expectation given that whole tree, which is TreeRule's ends @ depths.
-        """
-        scores, _ = self.scores(*trees)
-        return scores[:, 1:].sum(-1)
-
 
 class LayerVerification(LiftedRule):
     """LV of a single-step rule: LayerVerification(KSEQ)(tree, target_probs, dice)."""
@@ -220,16 +217,30 @@ class TokenVerification(LiftedRule):
         return np.maximum(ends, 0)
 
     def __call__(self, tree, target_probs, dice):
-        drafted, row = Drafted(tree, target_probs), 0
-        shape, draft, target = drafted.shape, drafted.draft_probs[0], drafted.target_probs[0]
+        shape, (tokens,), (draft,), (target,) = as_arrays(tree, target_probs)
+        row = 0
         # What judge says, drawn step by step: only the nodes on the path need solving.
         while kids := shape.children[row]:
             local = self.rule(draft[[row]], target[[row]], len(kids))
-            accept = local.accept(drafted.tokens[:, kids])[0]  # (k,)
+            accept = local.accept(tokens[None, kids])[0]  # (k,)
             none = max(1 - accept.sum(), 0)
             choice = dice.draw(torch.tensor([*accept, none], dtype=torch.float64))
             if choice == len(kids):
                 owed = np.maximum(target[row] - local.out[0], 0)
-                return shape.path(row), dice.draw(drafted.residual(row, owed))
+                return shape.path(row), next_token(owed, target[row], dice)
             row = kids[choice]
-        return shape.path(row), dice.draw(drafted.residual(row, target[row]))
+        return shape.path(row), next_token(target[row], target[row], dice)
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def decode_layered(target, model, rule, parents, prompt, sampler, dice, draft_sampler=None):
+    """Decode with drawn trees that a rule of this chapter judges: chapter 02's loop. Yields Steps.
+
+    model: TreeBigram or TreeGPT; rule: a TreeRule, as LayerVerification(KSEQ); parents: the trees'
+    shape, see shape_parents; draft_sampler: of the drafts, the target's where none is given.
+    """
+    # The rule may be any that knows q: the tree carries what its children were drawn from.
+    drafter = SampledTreeDrafter(model, parents, draft_sampler or sampler, dice)
+    return speculate(target, drafter, prompt, sampler, dice, rule)

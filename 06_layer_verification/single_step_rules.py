@@ -144,7 +144,7 @@ def rejection_rounds(draft_probs, target_mass, k):
 class RRS:
     """Recursive rejection sampling: chapter 01's coin and residual, k times over.
 
-    For children drawn WITH replacement.
+    For children drawn WITH replacement; chapter 02's multi_round is the same rule without.
     """
 
     def __init__(self, draft_probs, target_mass, k):
@@ -154,58 +154,3 @@ class RRS:
         # Position i has coins of its own, for it meets what the others have left.
         each = [pick(coin, tokens[:, i:i + 1]) for i, coin in enumerate(self.coins)]
         return first_accepted(np.concatenate(each, axis=1))
-
-
-class RRSWithoutReplacement:
-    """Recursive rejection sampling for children drawn WITHOUT replacement (chapter 02's trees).
-
-    TV of this rule accepts the same paths as chapter 02's `multi_round`. The token after a path
-    may differ from tree to tree: `out` is a mean over the children that might have been drawn,
-    and `multi_round` looks at those that were. `out` costs O(V^k).
-    """
-
-    def __init__(self, draft_probs, target_mass, k):
-        self.draft_probs, self.target_mass = draft_probs, target_mass
-        self.out = outgoing_without_replacement(draft_probs, target_mass, k)
-
-    def accept(self, tokens):
-        draft, target, coins = self.draft_probs, self.target_mass, []
-        for i in range(tokens.shape[1]):
-            taken, target_left = one_round(draft, target)
-            coins.append(pick(taken / np.maximum(draft, TINY), tokens[:, i:i + 1]))
-            # The rejected token leaves the draft distribution as well: it cannot come again.
-            draft, target = without(draft, tokens[:, i]), target_left
-        return first_accepted(np.concatenate(coins, axis=1))
-
-
-def one_round(draft_probs, target_mass):
-    """One rejection round (..., V) -> what is accepted; the target after a rejection, normalised.
-
-    Normalised with the dummy token, that is by the probability of a rejection.
-    """
-    taken = np.minimum(draft_probs, target_mass)
-    left = target_mass - taken
-    # Where draft and target are nearly equal, 1 - taken is rounding; but it covers `left` always.
-    rejected = np.maximum(1 - taken.sum(-1, keepdims=True), left.sum(-1, keepdims=True))
-    return taken, left / np.maximum(rejected, TINY)
-
-
-def without(draft_probs, tokens):
-    """draft_probs (n, V) with one token of each row taken out, normalised again."""
-    left = draft_probs.copy()
-    left[np.arange(len(left)), tokens] = 0
-    # Not divided by 1 - draft(x): that has lost its digits where draft(x) is near 1.
-    return left / np.maximum(left.sum(-1, keepdims=True), TINY)
-
-
-def outgoing_without_replacement(draft_probs, target_mass, k):
-    """(n, V): the first round's flow plus, for each token x it may reject, the rounds after x."""
-    taken, target_left = one_round(draft_probs, target_mass)
-    if k == 1:
-        return taken
-    (n, V), out = draft_probs.shape, taken.copy()
-    rejected = draft_probs - taken  # (n, V): P[x was drawn, and refused]
-    # All n V continuations at once; row (i, x) is problem i after x was rejected.
-    draft_left = without(np.repeat(draft_probs, V, axis=0), np.tile(np.arange(V), n))  # (n V, V)
-    later = outgoing_without_replacement(draft_left, np.repeat(target_left, V, axis=0), k - 1)
-    return out + np.einsum("nx,nxz->nz", rejected, later.reshape(n, V, V))

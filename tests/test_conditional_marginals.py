@@ -16,7 +16,7 @@ from conditional_marginals import (
 )
 from ddtree import best_first_tree, marginal_children
 from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
-from iid_trees import SHAPES, SampledTreeDrafter
+from iid_trees import SampledTreeDrafter
 from layer_verification import LayerVerification
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
@@ -158,7 +158,7 @@ def test_sampled_drafts_lose_nothing(case):
 def test_independent_chains_under_layer_verification_lose_nothing(sampler):
     assert distance(
         lambda sampler, dice: SampledTreeDrafter(
-            ToyLevels(), SHAPES["multi-chain"], 2, 2, sampler, dice),
+            ToyLevels(), [-1, 0, 0, 1, 2], sampler, dice),
         LayerVerification(KSEQ), sampler, length=3) < 1e-12
 
 

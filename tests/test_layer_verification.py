@@ -23,18 +23,17 @@ from exact import (
 from global_resolution import GR, CappedGR
 from iid_trees import (
     SHAPES,
-    Drafted,
-    SampledTreeDrafter,
+    as_arrays,
     complete,
     multi_chain,
     sample_tree,
     shape_of,
     shape_parents,
 )
-from layer_verification import LayerVerification, TokenVerification
+from layer_verification import LayerVerification, TokenVerification, decode_layered
 from nanogpt.decoding import collect
 from nanogpt.sampling import Dice, Sampler
-from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS
+from single_step_rules import KSEQ, RRS, SpS
 from tree_attention import Tree, TreeDrafter, multi_round, speculate
 
 STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "CappedGR": CappedGR, "GR": GR}
@@ -113,9 +112,9 @@ def test_the_whole_loop_of_chapter_02_by_the_generic_enumerator(name):
     def bias(shape, b, H, rounds=1, sampler=Sampler(1), vocab=3, **draft):  # noqa: B008
         model, drafter = ToyModel(5, vocab), ToyDraft(ToyModel(99, vocab, **draft))
         emitted = loop_distribution(
-            lambda dice: speculate(
-                ToyTarget(model), SampledTreeDrafter(drafter, SHAPES[shape], b, H, sampler, dice),
-                [0, 1], sampler, dice, RULES[name]),
+            lambda dice: decode_layered(
+                ToyTarget(model), drafter, RULES[name], shape_parents(SHAPES[shape], b, H), [0, 1],
+                sampler, dice),
             model, sampler, [0, 1], rounds, H + 2,
         )
         return total_variation(emitted, target_distribution(model, sampler, [0, 1], H + 2))
@@ -137,9 +136,8 @@ def test_a_text_that_is_cut_inside_an_accepted_block_has_the_targets_distributio
     model, drafter, sampler = ToyModel(5, 2), ToyDraft(ToyModel(99, 2)), Sampler(1)
 
     def run(dice):
-        trees = SampledTreeDrafter(drafter, multi_chain, 1, 2, sampler, dice)
-        steps = speculate(ToyTarget(model), trees, [0, 1], sampler, dice, LayerVerification(KSEQ))
-        return collect(steps, 3)
+        return collect(decode_layered(ToyTarget(model), drafter, LayerVerification(KSEQ),
+                                      [-1, 0, 1], [0, 1], sampler, dice), 3)
 
     emitted, cut = {}, 0
     for text, probability in outcomes(run):
@@ -198,22 +196,8 @@ def test_the_call_on_one_tree_equals_judge_on_the_full_vocabulary(name):
             assert total_variation(emitted, round_of(RULES[name], tree, target)) < 1e-12
 
 
-def test_tv_without_replacement_accepts_as_chapter_02s_multi_round_and_lv_is_lossless_there():
-    def paths(rule, tree, target):
-        """{accepted path: probability}; the token behind a path may differ from tree to tree."""
-        found = {}
-        for (path, _), probability in given_tree(rule, tree, target).items():
-            found[path] = found.get(path, 0.0) + probability
-        return found
-
-    for seed in range(12):
-        dice = Dice(seed)
-        drafter = TreeDrafter(ToyDraft(ToyModel(seed, 4)), (2, 2), Sampler(1), dice)
-        tree = drafter.propose(0, 9)
-        target = Sampler(1)(torch.stack([ToyModel(9, 4).logits((v,)) for v in range(len(tree))]))
-        ours = paths(TokenVerification(RRSWithoutReplacement), tree, target)
-        assert total_variation(ours, paths(multi_round, tree, target)) < 1e-12
-
+def test_trees_without_replacement_are_not_for_these_rules():
+    """Chapter 02 draws children without replacement, for its multi_round alone."""
     def bias(rule, branching, vocab=3):
         model, draft = ToyModel(5, vocab), ToyDraft(ToyModel(99, vocab))
 
@@ -225,9 +209,7 @@ def test_tv_without_replacement_accepts_as_chapter_02s_multi_round_and_lv_is_los
         plain = target_distribution(model, Sampler(1), [0], len(branching) + 2)
         return total_variation(emitted, plain)
 
-    for branching in ((3,), (1, 2)):
-        assert bias(LayerVerification(RRSWithoutReplacement), branching) < 1e-12
-    # The rule for the other way of drawing:
+    assert bias(multi_round, (2,), vocab=4) < 1e-12
     assert bias(LayerVerification(RRS), (2,), vocab=4) > 1e-3
 
 
@@ -244,7 +226,7 @@ def test_on_a_chain_every_lifted_rule_is_block_verification(kind):
     for H, V in ((1, 5), (2, 4), (4, 3)):
         parents, models = shape_parents(complete, 1, H), tables(kind, V, H)
         ends, residual = judged(BlockVerification(), parents, models)
-        others = [LayerVerification(step) for step in (SpS, RRSWithoutReplacement, *STEPS.values())]
+        others = [LayerVerification(step) for step in (SpS, *STEPS.values())]
         for rule in (*others, TraversalVerification(), GreedyBlockVerification()):
             their_ends, their_residual = judged(rule, parents, models)
             assert abs(their_ends - ends).max() < 1e-13
@@ -313,8 +295,7 @@ def test_layers_beat_tokens_and_the_optimum_beats_the_others():
 def test_by_hand_a_chain_of_two():
     """The example at the top of layer_verification.py."""
     draft, target = torch.tensor([[0.5, 0.5]] * 3), torch.tensor([[0.9, 0.1]] * 3)
-    drafted = Drafted(Tree([0, 1, 0], [-1, 0, 1], draft), target)
-    arrays = (drafted.shape, drafted.tokens, drafted.draft_probs, drafted.target_probs)
+    arrays = as_arrays(Tree([0, 1, 0], [-1, 0, 1], draft), target)
     for lift, second in ((TokenVerification, 0.12), (LayerVerification, 0.2)):
         scores, flow = lift(SpS).scores(*arrays)
         assert scores[0, 1] == pytest.approx(0.2, abs=1e-7)

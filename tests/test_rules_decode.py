@@ -4,21 +4,14 @@ import pytest
 import torch
 
 from block_rules import BlockVerification, GreedyBlockVerification
-from iid_trees import (
-    SHAPES,
-    SampledTreeDrafter,
-    complete,
-    multi_chain,
-    shape_of,
-    shape_parents,
-)
-from layer_verification import LayerVerification
+from iid_trees import SHAPES, complete, shape_of, shape_parents
+from layer_verification import LayerVerification, decode_layered
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
-from single_step_rules import RRS, SpS
+from single_step_rules import SpS
 from test_chain_specdec import random_gpt
 from test_layer_verification import RULES, given_tree, random_tree
-from tree_attention import Tree, TreeGPT, speculate
+from tree_attention import Tree, TreeGPT
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -27,8 +20,8 @@ def test_greedy_text_equals_plain_decoding_across_the_window(name):
     plain = collect(plain_decode(target, [1, 2, 3], Sampler(0), Dice(0)), 30).tokens
     shape, b = ("complete", 1) if name == "BV" else ("multi-chain", 2)
     for draft in (small, target):
-        drafter = SampledTreeDrafter(TreeGPT(draft), SHAPES[shape], b, 4, Sampler(0), Dice(1))
-        steps = speculate(target, drafter, [1, 2, 3], Sampler(0), Dice(2), RULES[name])
+        steps = decode_layered(target, TreeGPT(draft), RULES[name],
+                               shape_parents(SHAPES[shape], b, 4), [1, 2, 3], Sampler(0), Dice(2))
         assert collect(steps, 30).tokens == plain  # the window of 16 slides twice
 
 
@@ -36,8 +29,9 @@ def test_greedy_text_equals_plain_decoding_across_the_window(name):
 def test_a_drafter_equal_to_the_target_is_accepted_in_full(name):
     target = random_gpt(3, block_size=128)
     b = 1 if name == "BV" else 2
-    drafter = SampledTreeDrafter(TreeGPT(target), multi_chain, b, 3, Sampler(1), Dice(1))
-    steps = speculate(target, drafter, [1, 2, 3], Sampler(1), Dice(2), RULES[name])
+    parents = shape_parents(SHAPES["multi-chain"], b, 3)
+    steps = decode_layered(target, TreeGPT(target), RULES[name], parents, [1, 2, 3], Sampler(1),
+                           Dice(2))
     # K-SEQ's rho ends 1e-6 above 1; everything else is rounding.
     assert collect(steps, 61).tau == pytest.approx(4, abs=0.01)
 
@@ -47,16 +41,6 @@ def test_bad_input():
     for rule in RULES.values():
         with pytest.raises(ValueError, match="has no draft_probs"):
             rule(Tree(tree.tokens, tree.parents), target, Dice(0))
-    wrong = Tree(tree.tokens.clone(), tree.parents, tree.draft_probs)
-    wrong.tokens[2] = int((tree.draft_probs[0] == 0).nonzero()[0])
-    with pytest.raises(ValueError, match="row 2 of the tree"):
-        LayerVerification(RRS)(wrong, target, Dice(0))
-    wrong.tokens[2] = target.shape[1]
-    for judged, probs in (wrong, target), (tree, torch.cat([target, target], 1)):
-        with pytest.raises(ValueError, match="must be of one vocabulary"):
-            LayerVerification(RRS)(judged, probs, Dice(0))
-    with pytest.raises(ValueError, match="depth is 0"):
-        SampledTreeDrafter(None, multi_chain, 2, 0, Sampler(1), Dice(1))
     with pytest.raises(ValueError, match="BV judges chains"):
         BlockVerification()(tree, target, Dice(0))
     with pytest.raises(ValueError, match="parts below it"):

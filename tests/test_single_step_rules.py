@@ -8,7 +8,7 @@ import single_step_rules
 from exact import grid
 from global_resolution import GR, CappedGR, smallest_cut
 from nanogpt.exact.trees import KINDS, all_tuples, related
-from single_step_rules import KSEQ, RRS, RRSWithoutReplacement, SpS, smallest_rho
+from single_step_rules import KSEQ, RRS, SpS, smallest_rho
 
 WITH_REPLACEMENT = (KSEQ, RRS, CappedGR, GR)
 
@@ -50,28 +50,11 @@ def test_outgoing_flow_is_the_expectation_of_accept_and_fits(step, kind):
     assert max(flow_errors(step, draft, target, 4)) < 1e-12
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("greedy",)])
-def test_flow_without_replacement(kind):
-    for case in grid(k=(1, 2, 3), scale=(1.0, 0.6)):
-        draft, target = problems(kind, 4, scale=case["scale"])
-        if case["k"] <= (draft > 0).sum(-1).min():
-            assert max(flow_errors(RRSWithoutReplacement, draft, target, case["k"], False)) < 1e-12
-
-
-def test_without_replacement_keeps_its_digits_when_one_token_has_nearly_all_the_mass():
-    """1 - draft(x) is 1e-13 with an error of 1e-16: a thousandth of what is left."""
-    draft, target = np.array([[1 - 1e-13, 6e-14, 4e-14]]), np.array([[0.2, 0.5, 0.3]])
-    rule = RRSWithoutReplacement(draft, target, 2)
-    # Token 0 takes .2, the rest .8 of the draws is rejected and tries 1 (.6) or 2 (.4): the
-    # residual is (0, .625, .375), so .6 and .375 are accepted.
-    assert rule.out[0] == pytest.approx([0.2, 0.8 * 0.6, 0.8 * 0.375], abs=1e-12)
-
-
 def test_one_child_makes_every_rule_speculative_sampling():
     for kind in KINDS:
         draft, target = problems(kind, 5, scale=0.7)
         sps = SpS(draft, target)
-        for step in (*WITH_REPLACEMENT, RRSWithoutReplacement):
+        for step in WITH_REPLACEMENT:
             rule = step(draft, target, 1)
             assert abs(rule.out - sps.out).max() < 1e-15
             for token in range(5):
@@ -196,7 +179,7 @@ def hard_problems():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("step", [*WITH_REPLACEMENT, RRSWithoutReplacement])
+@pytest.mark.parametrize("step", WITH_REPLACEMENT)
 def test_nothing_overflows_where_probabilities_are_nearly_equal_or_tiny(step):
     for draft, target in hard_problems():
         draft, target = (p / p.sum(-1, keepdims=True) for p in (draft, target))
@@ -236,7 +219,8 @@ class WithoutRepair(CappedGR):
 
     def __init__(self, *problem):
         super().__init__(*problem)
-        self.out, self.keep = self.flow(self.weight), np.ones_like(self.weight)
+        self.keep = np.ones_like(self.weight)
+        np.put_along_axis(self.out, self.possible, self.flow(self.weight), axis=-1)
 
 
 class RepairedFlowOnly(CappedGR):
@@ -341,4 +325,3 @@ def test_a_rho_that_is_too_large_is_lossless_and_shorter():
 def test_the_wrong_rule_for_the_way_children_were_drawn_is_caught():
     draft, target = problems("related", 4, n=12)
     assert max(flow_errors(RRS, draft, target, 2, replacement=False)) > 1e-3
-    assert max(flow_errors(RRSWithoutReplacement, draft, target, 2)) > 1e-3

@@ -246,7 +246,7 @@ def test_a_draft_distribution_other_than_the_one_drawn_from_is_caught():
         for rule in (TokenVerification(RRS), LayerVerification(KSEQ), TraversalVerification()):
             emitted = loop_distribution(
                 lambda dice, make=make, rule=rule: speculate(
-                    ToyTarget(model), make(drafter, complete, 2, 1, Sampler(1, top_k=2), dice),
+                    ToyTarget(model), make(drafter, [-1, 0, 0], Sampler(1, top_k=2), dice),
                     [0], Sampler(1), dice, rule),
                 model, Sampler(1), [0], 1, 2)
             bias = total_variation(emitted, target_distribution(model, Sampler(1), [0], 2))

@@ -18,7 +18,7 @@ from functools import partial
 from nanogpt import cli
 from conditional_marginals import BlockLevels  # chapter 05
 from experiments.rule_table import PLAIN, judged, plain
-from iid_trees import SHAPES, SampledTreeDrafter
+from iid_trees import SHAPES, shape_parents
 from layer_verification import LayerVerification
 from nanogpt.account import print_results, print_setting, why_not_faster
 from nanogpt.contest import compare, speedup
@@ -41,10 +41,9 @@ def methods(target, drafters, sampler):
     starts, rule = {PLAIN: partial(plain, target, sampler)}, LayerVerification(KSEQ)
     for name, make in drafters.items():
         for chains, depth in CHAINS.items():
-            make_drafter = partial(SampledTreeDrafter, make(), SHAPES["multi-chain"], chains,
-                                   depth, sampler)
+            parents = shape_parents(SHAPES["multi-chain"], chains, depth)
             starts[f"{name}, {chains} x {depth}"] = partial(
-                judged, target, make_drafter, rule, sampler)
+                judged, target, make(), rule, parents, sampler, sampler)
     return starts
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from experiments.all_rules import RULES, rules_for
-from iid_trees import SHAPES, Drafted, SampledTreeDrafter
+from iid_trees import SHAPES, as_arrays, shape_parents
+from layer_verification import decode_layered
 from nanogpt.account import print_bottlenecks
 from nanogpt.clock import cost_curve
 from nanogpt.contest import speedup, summarize
@@ -22,7 +23,6 @@ from nanogpt.decoding import plain_decode
 from nanogpt.pictures import plots
 from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
-from tree_attention import speculate  # chapter 02
 
 PLAIN = "plain"
 
@@ -34,10 +34,9 @@ def plain(target, sampler, prompt, seed):
     return plain_decode(target, prompt, sampler, Dice(seed))
 
 
-def judged(target, make_drafter, rule, sampler, prompt, seed):
-    """Trees of independent draws, judged by a rule. make_drafter(dice) -> the drafter."""
-    dice = Dice(seed)
-    return speculate(target, make_drafter(dice), prompt, sampler, dice, rule)
+def judged(target, model, rule, parents, sampler, draft_sampler, prompt, seed):
+    """Trees of independent draws, judged by a rule."""
+    return decode_layered(target, model, rule, parents, prompt, sampler, Dice(seed), draft_sampler)
 
 
 def methods(target, model, sampler, draft_sampler, shape_name, branching, depth):
@@ -45,10 +44,9 @@ def methods(target, model, sampler, draft_sampler, shape_name, branching, depth)
 
     model: TreeBigram or TreeGPT, the drafter's; draft_sampler: of the draft distribution.
     """
-    make_drafter = partial(SampledTreeDrafter, model, SHAPES[shape_name], branching, depth,
-                           draft_sampler)
+    parents = shape_parents(SHAPES[shape_name], branching, depth)
     return {PLAIN: partial(plain, target, sampler)} | {
-        name: partial(judged, target, make_drafter, rule, sampler)
+        name: partial(judged, target, model, rule, parents, sampler, draft_sampler)
         for name, rule in rules_for(shape_name, branching).items()}
 
 
@@ -115,23 +113,22 @@ def print_why(results, target, nodes):
 
 
 def recorded_trees(results, most):
-    """At most that many of the trees that all decoders met, evenly spread -> a list of Drafted.
+    """At most that many of the trees that all decoders met, evenly spread -> a list of as_arrays.
 
     results: {name: list of Generation}; the steps of a decoder without trees have no detail.
     """
     details = [step.detail for generations in results.values() for g in generations
                for step in g.steps if step.detail is not None and len(step.detail.tree) > 1]
     spacing = max(-(-len(details) // most), 1)
-    return [Drafted(d.tree, d.target_probs) for d in details[::spacing]]
+    return [as_arrays(d.tree, d.target_probs) for d in details[::spacing]]
 
 
 def tau_by_tree(rules, trees):
-    """{name: rule}, a list of Drafted -> {name: (n,)}: expected tokens of a step on each tree.
+    """{name: rule}, a list of as_arrays -> {name: (n,)}: expected tokens of a step on each tree.
 
     The next token is counted, as tau counts it.
     """
-    return {name: np.array([1 + rule.expected_length(d.shape, d.tokens, d.draft_probs,
-                                                     d.target_probs)[0] for d in trees])
+    return {name: np.array([1 + rule.expected_length(*tree)[0] for tree in trees])
             for name, rule in rules.items()}
 
 

@@ -10,8 +10,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain 
 
 from nanogpt import cli
 from experiments.layer_frames import tell_layers
-from iid_trees import SHAPES, SampledTreeDrafter
-from layer_verification import LayerVerification
+from iid_trees import SHAPES, shape_parents
+from layer_verification import LayerVerification, decode_layered
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import step_page
 from nanogpt.pictures.recording import VisibleDice, instructive, remember, watch
@@ -20,7 +20,7 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from single_step_rules import KSEQ
-from tree_attention import TreeGPT, speculate  # chapter 02
+from tree_attention import TreeGPT  # chapter 02
 
 
 def record(args, dataset, device, prompt):
@@ -28,10 +28,11 @@ def record(args, dataset, device, prompt):
     target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
     small = TreeGPT(for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision))
     dice, rule = VisibleDice(args.seed), LayerVerification(KSEQ)
-    drafter = SampledTreeDrafter(small, SHAPES["complete"], 2, 3, Sampler(1.0, top_k=20), dice)
+    parents = shape_parents(SHAPES["complete"], 2, 3)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")
-    step = instructive(watch(lambda target: speculate(
-        target, drafter, prompt, Sampler(1.0), dice, rule), target, prompt, dice, args.steps,
+    step = instructive(watch(lambda target: decode_layered(
+        target, small, rule, parents, prompt, Sampler(1.0), dice, Sampler(1.0, top_k=20)),
+        target, prompt, dice, args.steps,
         note=lambda: (scored[-1][0][0].tolist(), judged[-1][0][0].tolist())),
         dataset.tokenizer.decode)
     story = Story(step, dataset.tokenizer.decode)
