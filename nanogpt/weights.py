@@ -86,8 +86,8 @@ def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     p.add_argument("--make", action="store_true", help="train all and write data/weights anew")
     args = p.parse_args(argv)
+    dataset, device = cli.setup(args)
     if args.make:
-        dataset, device = cli.setup(args)
         make(checkpoint.WEIGHTS, dataset, device)
     index = checkpoint.WEIGHTS / "index.json"
     if not index.exists():
