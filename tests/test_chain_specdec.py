@@ -1,5 +1,7 @@
 """Chapter 01: chains of drafts lose nothing, exactly."""
 
+import importlib
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from chain_specdec import (
     GPTDraft,
     acceptance_probability,
     acceptance_rate,
+    draft,
     expected_speedup,
     expected_tokens,
     residual,
@@ -18,19 +21,19 @@ from chain_specdec import (
 from exact import (
     ToyDraft,
     ToyModel,
-    ToyTarget,
+    check_greedy,
     grid,
-    loop_distribution,
+    loop_bias,
     outcomes,
-    target_distribution,
-    total_variation,
+    random_gpt,
+    wrong_variants,
 )
 from experiments.k_sweep import Line, acceptance_by_position, measured_alpha
-from nanogpt.decoding import Generation, Step, collect, plain_decode
-from nanogpt.model import GPT, GPTConfig
+from nanogpt.decoding import Generation, Step, collect
+from nanogpt.exact.slips import replaced
 from nanogpt.sampling import Dice, Sampler
 
-PROMPT = [0, 1]
+WRONG = importlib.import_module("01_chain_specdec.wrong").WRONG
 SAMPLERS = [
     Sampler(0), Sampler(0.7), Sampler(1), Sampler(1.5), Sampler(1, top_k=2), Sampler(1, top_p=0.7),
 ]
@@ -44,14 +47,10 @@ DRAFTS = {
 
 def bias(sampler, k, draft="random", rounds=1, length=None, allowed=None):
     """Total variation between the output of chain speculation and the target's distribution."""
-    model = ToyModel(5, vocab=3, allowed=allowed)
     drafter = ToyDraft(ToyModel(**{"vocab": 3, **DRAFTS[draft]}))
-    length = length or k + 2
-    emitted = loop_distribution(
-        lambda dice: speculate_chain(ToyTarget(model), drafter, PROMPT, k, sampler, dice),
-        model, sampler, PROMPT, rounds, length,
-    )
-    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
+    return loop_bias(
+        lambda target, dice: speculate_chain(target, drafter, [0, 1], k, sampler, dice),
+        sampler, rounds, length or k + 2, ToyModel(5, 3, allowed=allowed))
 
 
 @pytest.mark.parametrize("case", grid(k=(1, 2, 3), draft=DRAFTS), ids=str)
@@ -67,67 +66,13 @@ def test_disjoint_supports_and_several_rounds():
     assert bias(Sampler(0.7, top_k=2), 1, "peaked", rounds=3, length=4) < 1e-12
 
 
-def test_bigram_drafter_is_exact_too():
-    model = ToyModel(5, vocab=3)
-    drafter = BigramDraft(torch.tensor([0, 1, 2, 2, 1, 0, 0, 1]), 3)
-    drafter.table = drafter.table.double()
-    for sampler in SAMPLERS:
-        emitted = loop_distribution(
-            lambda dice, s=sampler: speculate_chain(ToyTarget(model), drafter, PROMPT, 2, s, dice),
-            model, sampler, PROMPT, 1, 4,
-        )
-        assert total_variation(emitted, target_distribution(model, sampler, PROMPT, 4)) < 1e-12
-
-
-def accept_variant(
-    no_residual=False, unnormalised=False, bonus_row=0, upside_down=False, ignore_draft=False
-):
-    """`accept` with one thing wrong: the tests above must be able to see each."""
-
-    def wrong(drafted, draft_probs, target_probs, dice):
-        for i, token in enumerate(drafted):
-            target, draft = target_probs[i], draft_probs[i]
-            ratio = draft[token] / target[token] if upside_down else target[token] / draft[token]
-            if ignore_draft:
-                ratio = target[token]
-            if not dice.flip(min(1.0, float(ratio))):
-                left = (target - draft).clamp(min=0)
-                if no_residual:
-                    left = target
-                if unnormalised:  # what is missing to 1 falls to the last token
-                    left = torch.cat([left[:-1], 1 - left[:-1].sum()[None]])
-                return i, dice.draw(left)
-        return len(drafted), dice.draw(target_probs[len(drafted) + bonus_row])
-
-    return wrong
-
-
-MUTANTS = {
-    "no residual": accept_variant(no_residual=True),
-    "residual not normalised": accept_variant(unnormalised=True),
-    "bonus from the row before": accept_variant(bonus_row=-1),
-    "ratio upside down": accept_variant(upside_down=True),
-    "draft probability left out": accept_variant(ignore_draft=True),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_wrong_rules_are_caught(monkeypatch, name):
-    monkeypatch.setattr(chain_specdec, "accept", MUTANTS[name])
-    assert bias(Sampler(1), 2) > 0.01
-
-
-def test_a_drafter_that_ignores_the_temperature_is_caught(monkeypatch):
-    real = chain_specdec.draft
-
-    def wrong(drafter, root, k, sampler, dice):
-        tokens, _ = real(drafter, root, k, Sampler(1), dice)
-        path = [root, *tokens[:-1]]
-        drafter.new = []
-        return tokens, [sampler(drafter.logits(token)) for token in path]
-
-    monkeypatch.setattr(chain_specdec, "draft", wrong)
-    assert bias(Sampler(0.5), 2) > 0.01
+@pytest.mark.parametrize("name, sentence", wrong_variants(
+    WRONG, "draft", "acceptance_probability", "residual", "accept", but=(
+        "every token is drafted from the root",  # a worse drafter, but an honest one
+        "the residual is not normalised", "equal distributions are divided by zero")), ids=str)
+def test_wrong_variants_are_caught(name, sentence):
+    with replaced(chain_specdec, **{name: WRONG[name][sentence]}):
+        assert bias(Sampler(0.5), 2) > 0.01
 
 
 def test_residual_by_hand():
@@ -141,18 +86,17 @@ def test_residual_by_hand():
 
 def test_acceptance_rate_and_expected_tokens_against_enumeration():
     """With the same two distributions at every position, alpha and Equation 1 are exact."""
-    target, draft = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.6, 0.1, 0.3])
-    alpha = float(acceptance_rate(target.double(), draft.double()))
+    target, probs = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.1, 0.3]]).double()
+    alpha = float(acceptance_rate(target, probs))
 
     class Same:
         def logits(self, token):
-            return draft.double().log()
+            return probs.log()
 
     for k in (1, 2, 3):
         def emitted(dice, k=k):
-            drafted, probs = chain_specdec.draft(Same(), 0, k, Sampler(1), dice)
-            rows = target.double().expand(k + 1, 3)
-            return chain_specdec.accept(drafted, probs, rows, dice)[0] + 1
+            drafted, rows = draft(Same(), 0, k, Sampler(1), dice)
+            return chain_specdec.accept(drafted, rows, target.expand(k + 1, 3), dice)[0] + 1
 
         mean = sum(tokens * p for tokens, p in outcomes(emitted))
         assert mean == pytest.approx(expected_tokens(alpha, k), abs=1e-6)
@@ -160,30 +104,17 @@ def test_acceptance_rate_and_expected_tokens_against_enumeration():
     assert expected_speedup(3.0, 4, plain_ms=2.0, draft_ms=0.25, verify_ms=2.0) == pytest.approx(2)
 
 
-def random_gpt(seed, vocab=11, block_size=32, width=16):
-    """A small GPT in float64 with weights large enough that its argmax is not constant."""
-    torch.manual_seed(seed)
-    model = GPT(GPTConfig(vocab, block_size, 2, 2, width)).double().eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            torch.nn.init.normal_(parameter, std=0.4)
-    return model
-
-
 @pytest.mark.parametrize("seed, length", list(enumerate((1, 15, 16, 40))))
 def test_greedy_text_equals_plain_decoding(seed, length):
     """Random models, K and prompts; 40 tokens cross the window of 16 several times."""
-    target = random_gpt(seed, block_size=16)
+    target, small = (random_gpt(seed + more, block_size=16) for more in (0, 100))
     generator = torch.Generator().manual_seed(seed)
     prompt = torch.randint(11, (length,), generator=generator).tolist()
     corpus = torch.randint(11, (500,), generator=generator)
-    greedy = Sampler(0)
-    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 40).tokens
-    small = random_gpt(seed + 100, block_size=16)
-    for drafter in (BigramDraft(corpus, 11), GPTDraft(small), GPTDraft(target)):
-        for k in (1, 2, 5, 40):
-            steps = speculate_chain(target, drafter, prompt, k, greedy, Dice(0))
-            assert collect(steps, 40).tokens == plain
+    drafters = BigramDraft(corpus, 11), GPTDraft(small), GPTDraft(target)
+    check_greedy(target, prompt, *(
+        lambda sampler, dice, d=d, k=k: speculate_chain(target, d, prompt, k, sampler, dice)
+        for d in drafters for k in (1, 2, 5, 40)))
 
 
 def test_chains_fill_the_window_to_its_last_row():
@@ -201,6 +132,16 @@ def test_a_drafter_equal_to_the_target_is_always_accepted():
         text = collect(steps, 51)
         assert text.tau == 5
         assert all(step.drafted == step.detail.accepted == 4 for step in text.steps)
+
+
+def test_the_small_gpt_drafts_by_a_plain_forward_over_the_text():
+    small, text = random_gpt(7, block_size=64), [1, 2, 3]
+    drafter = GPTDraft(small)
+    drafter.observe(text)
+    drafted, draft_probs = draft(drafter, 4, 4, Sampler(1), Dice(3))
+    logits, _ = small(torch.tensor([[*text, 4, *drafted[:3]]]))
+    torch.testing.assert_close(
+        torch.stack(draft_probs), Sampler(1)(logits[0, 3:]), rtol=0, atol=1e-12)
 
 
 # ---------------------------------------------------------------- the sweep, by hand
@@ -239,7 +180,6 @@ def test_a_line_of_the_sweep_by_hand():
 
 
 # ---------------------------------------------------------------- bad input, odd input
-
 
 def test_bad_input():
     target = random_gpt(0)
