@@ -50,7 +50,7 @@ WRONG = {
         "the target is not updated after a rejection": (
             "target_left = residual(target_left, draft_left)", "pass"),
         "the residual is not normalised": (
-            "residual(target_left, draft_left)", "(target_left - draft_left).clamp(min=0)"),
+            "residual(target_left, draft_left)", "(target_left - draft_left).clamp(min=1e-30)"),
         "the draft distribution keeps the rejected token, or loses it and is not normalised": (
             "draft_left[token] = 0", "pass"),
         "the end draws from the target instead of the residual": (

@@ -1,5 +1,6 @@
 """Chapter 02: trees, verified in one forward, lose nothing, exactly."""
 
+import importlib
 import itertools
 
 import pytest
@@ -7,34 +8,42 @@ import torch
 
 import tree_attention
 from cautionary_rule import independent_coins, walk_by_coins
-from chain_specdec import GPTDraft, speculate_chain
+from chain_specdec import GPTDraft, draft, speculate_chain
 from exact import (
     ToyDraft,
     ToyModel,
     ToyTarget,
-    loop_distribution,
-    target_distribution,
-    total_variation,
+    check_as_good_as_new,
+    check_greedy,
+    loop_bias,
+    random_gpt,
+    wrong_variants,
 )
 from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
-from nanogpt.decoding import Context, collect, plain_decode
+from grading import Script
+from nanogpt.decoding import Context, collect
+from nanogpt.exact.slips import replaced
 from nanogpt.sampling import Dice, Sampler
-from test_chain_specdec import random_gpt
 from tree_attention import (
     Tree,
     TreeBigram,
     TreeDrafter,
     TreeGPT,
+    ancestor_mask,
+    draw_without_replacement,
     multi_round,
     speculate,
+    top,
     verify,
     walk,
 )
 
-PROMPT = [0, 1]
+WRONG = importlib.import_module("02_tree_attention.wrong").WRONG
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
 # root -> c0 -> c2, c3 and root -> c1 -> c4, c5, depth first; tokens 9, 10, 12, 13, 11, 14, 15
 ARTICLE = Tree([9, 10, 12, 13, 11, 14, 15], [-1, 0, 1, 1, 0, 4, 4])
+SMALL = random_gpt(1)
+FOLLOWERS = torch.tensor([0, 3, 0, 3, 0, 3, 0, 2, 0, 2, 0, 1, 0])  # 0 -> 3 (3x), 2 (2x), 1 (1x)
 
 
 class FixedDrafter:
@@ -53,18 +62,17 @@ class FixedDrafter:
         return Tree([root, *self.tokens], [-1, *self.parents])
 
 
-def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=99, **draft):
+def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=99, drawn=False,
+         **draft):
     """Total variation between tree speculation's output and the target's distribution."""
-    model, length = ToyModel(5, vocab), length or len(branching) + 2
+    drawn = drawn or accept is multi_round
     draft_model = ToyDraft(ToyModel(draft_seed, vocab, **draft))
-    deterministic = accept is not multi_round
 
-    def start(dice):
-        drafter = TreeDrafter(draft_model, branching, sampler, None if deterministic else dice)
-        return speculate(ToyTarget(model), drafter, PROMPT, sampler, dice, accept)
+    def start(target, dice):
+        drafter = TreeDrafter(draft_model, branching, sampler, dice if drawn else None)
+        return speculate(target, drafter, [0, 1], sampler, dice, accept)
 
-    emitted = loop_distribution(start, model, sampler, PROMPT, rounds, length)
-    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
+    return loop_bias(start, sampler, rounds, length or len(branching) + 2, ToyModel(5, vocab))
 
 
 @pytest.mark.parametrize("accept", [walk, walk_by_coins, multi_round])
@@ -94,14 +102,12 @@ def test_wider_than_the_vocabulary_two_rounds_and_depth_three():
     ([0, 0, 0], [0, 0, 0]),
 ])
 def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
-    model = ToyModel(7, 3)
     for sampler in SAMPLERS:
-        emitted = loop_distribution(
-            lambda dice, s=sampler: speculate(
-                ToyTarget(model), FixedDrafter(tokens, parents), PROMPT, s, dice),
-            model, sampler, PROMPT, 2, 4,
-        )
-        assert total_variation(emitted, target_distribution(model, sampler, PROMPT, 4)) < 1e-12
+        assert loop_bias(lambda target, dice, s=sampler: speculate(
+            target, FixedDrafter(tokens, parents), [0, 1], s, dice), sampler, 2) < 1e-12
+
+
+# ---------------------------------------------------------------- what is not lossless
 
 
 @pytest.mark.parametrize("draft_seed", [1, 99])
@@ -124,6 +130,43 @@ def test_each_break_of_the_rule_shows_alone_and_the_repairs_have_none():
     table = bias_table((2, 1), vocab=3)
     assert min(table["independent coins"]) > 0.1
     assert max(table["walk"] + table["multi-round"]) < 1e-12
+
+
+@pytest.mark.parametrize("name, sentence", wrong_variants(
+    WRONG, "ancestor_mask", "walk", but=("the mask holds numbers, not bools",
+    "only the root, the parent and the node itself are visible",  # all there are at depth 2
+    "only the first child is looked at")), ids=str)  # shorter, and lossless
+def test_wrong_masks_and_walks_are_caught(monkeypatch, name, sentence):
+    # The depth must stay right: it is read off the mask, and is not what is tested here.
+    monkeypatch.setattr(Tree, "depths", property(
+        lambda tree: ancestor_mask(tree.parents).sum(1) - 1))
+    rule = WRONG[name][sentence] if name == "walk" else walk
+    with replaced(tree_attention, **{name: WRONG[name][sentence]}):
+        assert bias(rule, Sampler(1), (2, 2)) > 0.01
+
+
+def test_row_as_position_is_caught(monkeypatch):
+    monkeypatch.setattr(Tree, "depths", property(lambda tree: torch.arange(len(tree))))
+    assert bias(walk, Sampler(1), (2, 2)) > 0.01
+
+
+@pytest.mark.parametrize("rows", [
+    lambda path: path[1:],  # the root is not gathered
+    lambda path: list(range(len(path))),  # the first rows instead of the path's
+])
+def test_wrong_gathers_are_caught(monkeypatch, rows):
+    monkeypatch.setattr(
+        Context, "commit", lambda context, path, tokens: context.cache.commit(rows(path)))
+    assert bias(walk, Sampler(1), (2,), rounds=2, length=4) > 0.01
+
+
+@pytest.mark.parametrize("sentence", [None, *WRONG["multi_round"]], ids=str)
+def test_wrong_multi_round_rules_are_caught(sentence):
+    """Four pairs of models: without renormalising, many a pair shows no bias at all, since it
+    needs a token that the residual wants more than the remaining draft does."""
+    rule = WRONG["multi_round"].get(sentence, multi_round)
+    biases = mean_bias(rule, (2, 1), True, 2, vocab=3, pairs=4)
+    assert max(biases) > 0.01 if sentence else max(biases) < 1e-12
 
 
 # ---------------------------------------------------------------- the tree itself
@@ -201,106 +244,21 @@ def test_chain_is_a_tree_of_width_one_bit_for_bit(seed):
 
 @pytest.mark.parametrize("seed, length", list(enumerate((1, 16, 30))))
 def test_greedy_text_equals_plain_decoding(seed, length):
-    """Random models, shapes and prompts; 40 tokens cross the window of 16 several times."""
-    target, corpus = random_gpt(seed, block_size=16), torch.arange(400) * 7 % 11
+    """Random models, shapes and prompts; 45 tokens cross the window of 16 several times."""
+    target, small = random_gpt(seed, block_size=16), random_gpt(seed + 20, block_size=16)
     prompt = [token % 11 for token in range(length)]
-    greedy, small = Sampler(0), random_gpt(seed + 20, block_size=16)
-    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 40).tokens
-    models = TreeBigram(corpus, 11), TreeGPT(small), TreeGPT(target)
+    models = TreeBigram(torch.arange(400) * 7 % 11, 11), TreeGPT(small), TreeGPT(target)
     shapes = [(), (1,), (3, 2), (20,), (2, 1, 2, 1), (1,) * 12]
     rules = [walk, walk_by_coins, multi_round]
-    for i, (model, branching) in enumerate(itertools.product(models, shapes)):
-        accept, dice = rules[(i + i // 6 + seed) % 3], Dice(0)  # every rule meets every shape
-        drafter = TreeDrafter(model, branching, greedy, dice if accept is multi_round else None)
-        steps = speculate(target, drafter, prompt, greedy, dice, accept)
-        assert collect(steps, 40).tokens == plain
 
+    def start(i, model, branching):
+        accept = rules[(i + i // 6 + seed) % 3]  # every rule meets every shape
+        return lambda sampler, dice: speculate(target, TreeDrafter(
+            model, branching, sampler, dice if accept is multi_round else None),
+            prompt, sampler, dice, accept)
 
-# ---------------------------------------------------------------- mutants
-
-
-def with_mask(change):
-    def mask(parents):
-        return change(tree_attention_mask(parents), parents)
-
-    return mask
-
-
-tree_attention_mask = tree_attention.ancestor_mask
-
-
-def sibling_visible(mask, parents):
-    return mask | ((parents[:, None] == parents[None, :]) & mask.new_ones(mask.shape).tril())
-
-
-def root_hidden(mask, parents):
-    mask = mask.clone()
-    mask[1:, 0] = False
-    return mask
-
-
-@pytest.mark.parametrize("change", [sibling_visible, root_hidden])
-def test_wrong_masks_are_caught(monkeypatch, change):
-    monkeypatch.setattr(tree_attention, "ancestor_mask", with_mask(change))
-    # The depth must stay right: it is read off the mask, and is not what is tested here.
-    monkeypatch.setattr(Tree, "depths", property(
-        lambda tree: tree_attention_mask(tree.parents).sum(1) - 1))
-    assert bias(walk, Sampler(1), (2, 2)) > 0.01
-
-
-def test_row_as_position_is_caught(monkeypatch):
-    monkeypatch.setattr(Tree, "depths", property(lambda tree: torch.arange(len(tree))))
-    assert bias(walk, Sampler(1), (2, 2)) > 0.01
-
-
-@pytest.mark.parametrize("rows", [
-    lambda path: path[1:],  # the root is not gathered
-    lambda path: list(range(len(path))),  # the first rows instead of the path's
-])
-def test_wrong_gathers_are_caught(monkeypatch, rows):
-    from nanogpt.decoding import Context
-
-    monkeypatch.setattr(
-        Context, "commit", lambda context, path, tokens: context.cache.commit(rows(path)))
-    assert bias(walk, Sampler(1), (2,), rounds=2, length=4) > 0.01
-
-
-def mutated_multi_round(parents_row=False, keep_target=False, unnormalised=False):
-    def wrong(tree, target_probs, dice):
-        path = [0]
-        while True:
-            node = path[-1]
-            row = max(int(tree.parents[node]), 0) if parents_row else node
-            target_left, draft_left = target_probs[row], tree.draft_probs[row].clone()
-            for child in tree.children[node]:
-                token = int(tree.tokens[child])
-                draft = max(float(draft_left[token]), 1e-9)
-                if dice.flip(min(1.0, float(target_left[token]) / draft)):
-                    path.append(child)
-                    break
-                left = (target_left - draft_left).clamp(min=0)
-                if left.sum() > 0 and not keep_target:
-                    target_left = left if unnormalised else left / left.sum()
-                draft_left[token] = 0
-                draft_left = draft_left / draft_left.sum().clamp(min=1e-12)
-            else:
-                return path, dice.draw(target_left)
-
-    return wrong
-
-
-@pytest.mark.parametrize("slip, branching", [
-    (None, (2, 1)), ("parents_row", (2, 1)), ("keep_target", (2,)), ("unnormalised", (2,)),
-], ids=str)
-def test_wrong_multi_round_rules_are_caught(slip, branching):
-    """Four pairs of models: without renormalising, many a pair shows no bias at all, since it
-    needs a token that the residual wants more than the remaining draft does."""
-    rule = mutated_multi_round(**({slip: True} if slip else {}))
-    biases = mean_bias(rule, branching, True, len(branching), vocab=3, pairs=4)
-    assert biases[-1] > 0.01 if slip else biases[-1] < 1e-12
-
-
-# ---------------------------------------------------------------- bad input
+    check_greedy(target, prompt, *(
+        start(i, *pair) for i, pair in enumerate(itertools.product(models, shapes))))
 
 
 def test_bad_input():
@@ -336,3 +294,82 @@ def test_a_tree_may_be_as_deep_as_the_window_has_room_and_no_deeper():
         else:
             with pytest.raises(ValueError, match="the tree is 30 deep; only 29 fit"):
                 next(steps)
+
+
+# ---------------------------------------------------------------- the drafters
+
+
+def test_the_bigrams_table_by_hand():
+    """The text 0 1 2 2 1 0 0 1: after 0 came 0 once and 1 twice, ..."""
+    drafter = TreeBigram(torch.tensor([0, 1, 2, 2, 1, 0, 0, 1]), 3, smoothing=0.5)
+    counts = torch.tensor([[1, 2, 0], [1, 0, 1], [0, 1, 1]])
+    for token in range(3):
+        torch.testing.assert_close(drafter.logits(token).exp(), counts[token] + 0.5)
+    torch.testing.assert_close(drafter.level([1, 0], [0, 0]).exp(), counts[[1, 0]] + 0.5)
+
+
+def test_picking_and_drawing_by_hand():
+    probs = torch.tensor([0.1, 0.4, 0.2, 0.3])
+    assert top(probs, 2) == [1, 3] and top(probs, 9) == [1, 3, 2, 0]
+    dice = Script([1, 3, 0, 2])
+    assert draw_without_replacement(probs, 9, dice) == [1, 3, 0, 2]
+    assert dice.asked == [[0.1, 0.4, 0.2, 0.3], [0.1667, 0, 0.3333, 0.5], [0.3333, 0, 0.6667, 0],
+                          [0, 0, 1, 0]]
+    assert probs.sum() == 1  # the caller's own stays whole
+
+
+@pytest.mark.parametrize("temperature", [0, 0.1, 1])
+def test_the_top_children_are_the_same_at_any_temperature(temperature):
+    """At 0 the sampler's one-hot would know the first of them only."""
+    drafter = TreeDrafter(TreeBigram(FOLLOWERS, 5), (3, 1), Sampler(temperature))
+    tree = drafter.propose(0, room=9)
+    assert tree.tokens.tolist() == [0, 3, 2, 1, 0, 0, 0]
+    assert tree.parents.tolist() == [-1, 0, 0, 0, 1, 2, 3]
+    assert tree.draft_probs[0].tolist() == pytest.approx([x / 6.5 for x in (.1, 1.1, 2.1, 3.1, .1)])
+    assert [int(drafter.propose(0, room).depths.max()) for room in (0, 1, 2)] == [0, 1, 2]
+
+
+def test_drawn_children_come_through_the_sampler():
+    model = TreeBigram(FOLLOWERS, 5)
+    tree = TreeDrafter(model, (3, 1), Sampler(0), Dice(0)).propose(0, room=9)
+    assert tree.tokens.tolist() == [0, 3, 0]  # at temperature 0 there is one child to draw
+    assert tree.draft_probs.tolist() == [[0, 0, 0, 1, 0], [1, 0, 0, 0, 0], [0] * 5]
+    tree = TreeDrafter(model, (5,), Sampler(1, top_k=3), Dice(0)).propose(0, room=9)
+    assert sorted(tree.tokens.tolist()) == [0, 1, 2, 3]
+    assert tree.draft_probs[0].tolist() == pytest.approx([x / 6.3 for x in (0, 1.1, 2.1, 3.1, 0)])
+
+
+def test_tree_drafting_gpt_sees_only_its_own_branch():
+    """TreeGPT's draft distributions equal those of plain forwards over each path."""
+    drafter, text = TreeDrafter(TreeGPT(SMALL), (3, 2, 1)), [4, 5, 6]
+    drafter.observe(text, None, None)
+    tree = drafter.propose(7, room=20)
+    assert tree.depths.tolist() == [0] + 3 * [1] + 6 * [2] + 6 * [3]
+    for row in range(10):  # all that were asked: the root, its 3 children, their 6
+        tokens = text + tree.tokens[root_path(tree, row)].tolist()
+        plain, _ = SMALL(torch.tensor([tokens]))
+        torch.testing.assert_close(
+            tree.draft_probs[row], Sampler()(plain[0, -1]), rtol=0, atol=1e-9)
+    assert not tree.draft_probs[10:].any()
+
+
+class Chain:
+    """Chapter 01's drafting behind the contract of chapter 02: a tree of width 1."""
+
+    def __init__(self, model, dice):
+        self.model, self.dice = model, dice
+        self.reset, self.observe = model.reset, model.observe
+
+    def propose(self, root, room):
+        drafted, rows = draft(self.model, root, min(4, room), Sampler(0.9), self.dice)
+        rows = torch.stack([*rows, torch.zeros(11)])
+        return Tree([root, *drafted], range(-1, len(drafted)), rows)
+
+
+@pytest.mark.parametrize("make, accept", [
+    (lambda: Chain(GPTDraft(SMALL), Dice(3)), multi_round),
+    (lambda: TreeDrafter(TreeGPT(SMALL), (2, 2, 1)), walk),
+    (lambda: TreeDrafter(TreeGPT(SMALL), (2, 2, 1), Sampler(0.9), Dice(3)), multi_round),
+])
+def test_after_any_commit_a_drafter_proposes_what_a_fresh_one_does(make, accept):
+    check_as_good_as_new(make, accept=accept)
