@@ -14,11 +14,10 @@ products, whatever the length of the text. The idea of drafting from the target'
 that of EAGLE (Li et al., 2024); the recurrent state instead of a transformer layer is that of the
 recurrent drafter (Cheng et al., 2024).
 
-The products are so small that a read spends most of its time on starting them. So two heads are
-read as one, each product as a batch of two: `StackedHeads`. train_heads.py trains the heads.
+train_heads.py trains the heads.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -26,13 +25,11 @@ from torch import nn
 
 from nanogpt.model import norm
 
-DUTIES = ("everywhere", "inside words", "word edges")
-
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """layers: which hidden states are read (indices into GPT.forward's list); duty: one of DUTIES,
-    the places that the head is trained for; width: W, the size of its state."""
+    """layers: which hidden states are read (indices into GPT.forward's list); duty: the places that
+    the head is trained for, see train_heads.on_duty; width: W, the size of its state."""
 
     layers: tuple
     duty: str = "everywhere"
@@ -43,16 +40,10 @@ class DraftHead(nn.Module):
     """fuse, then read one token at a time. The target is borrowed, not owned.
 
     One instance serves one text: `state` (1, W) stands for the committed tokens.
-    Raises ValueError for layers that the target does not have, or an unknown duty.
     """
 
     def __init__(self, target, config):
         super().__init__()
-        if config.duty not in DUTIES:
-            raise ValueError(f"duty is '{config.duty}'; it must be one of {', '.join(DUTIES)}")
-        if not config.layers or not set(config.layers) <= set(range(target.config.n_layer + 1)):
-            raise ValueError(f"layers are {config.layers}; the target has hidden states "
-                             f"0 to {target.config.n_layer}")
         n_embd, width = target.config.n_embd, config.width  # C, W
         self.config, self.borrowed = config, [target]  # in a list: no submodule, no gradient
         self.fuse = nn.Linear(len(config.layers) * n_embd, width, bias=False)
@@ -103,76 +94,3 @@ class DraftHead(nn.Module):
         """
         states = self.advance(states, torch.tensor(tokens, device=states.device))
         return self.guess(states).cpu(), states  # the tree grows in Python, the states stay there
-
-    @staticmethod
-    def stack(heads):
-        """Several heads, read as one."""
-        return StackedHeads(heads)
-
-
-# ---------------------------------------------------------------- several heads as one
-
-
-class StackedLinear(nn.Module):
-    """The same layer of H heads as one batched product: (H, N, C_in) -> (H, N, C_out).
-
-    weights: of each head (C_out, C_in), as nn.Linear keeps them; they are copied.
-    """
-
-    def __init__(self, weights):
-        super().__init__()
-        self.weight = torch.stack([weight.detach() for weight in weights]).mT  # (H, C_in, C_out)
-
-    def forward(self, x):
-        # Head h's rows meet head h's weights only; rows that all heads share come as (1, N, C_in).
-        return torch.bmm(x.expand(len(self.weight), -1, -1), self.weight)
-
-
-class StackedHeads(DraftHead):
-    """H heads of one target and one width, read as one: a DraftHead whose layers are stacks.
-
-    Its formulas are DraftHead's, with an axis of H in front. Its weights are copies, made when the
-    heads are trained; the states stay with the heads.
-    Raises ValueError if the widths differ.
-    """
-
-    def __init__(self, heads):
-        nn.Module.__init__(self)  # DraftHead's own would make weights for one head
-        if len({head.config.width for head in heads}) > 1:
-            raise ValueError(f"the heads' widths are {[head.config.width for head in heads]}; "
-                             "heads that are read together need one width")
-        layers = sorted({layer for head in heads for layer in head.config.layers})
-        self.config = replace(heads[0].config, layers=tuple(layers))
-        self.heads, self.borrowed = list(heads), heads[0].borrowed
-        # The heads may read different hidden states: each gets columns for all of them.
-        self.fuse = StackedLinear([fuse_weight(head, layers) for head in heads])
-        self.mix, self.up, self.down, self.out = (
-            StackedLinear([getattr(head, name).weight for head in heads])
-            for name in ("mix", "up", "down", "out"))
-
-    @property
-    def state(self):
-        """(H, 1, W), gathered from the heads."""
-        return torch.stack([head.state for head in self.heads])
-
-    def reset(self):
-        for head in self.heads:
-            head.reset()
-
-    @torch.inference_mode()
-    def observe(self, tokens, hidden, rows):
-        states = self.features(hidden, rows[-1:])  # one text for all heads: (1, 1, C_in), (H, 1, W)
-        for head, state in zip(self.heads, states, strict=True):
-            head.state = state  # (1, W), as if the head had observed by itself
-
-
-def fuse_weight(head, layers):
-    """A head's fuse.weight for these layers instead of its own: zeros where it does not look.
-
-    -> (W, len(layers) C)
-    """
-    own = head.fuse.weight.split(head.target.config.n_embd, 1)  # (W, C) for each of its layers
-    columns = {layer: torch.zeros_like(own[0]) for layer in layers}
-    for layer, weight in zip(head.config.layers, own, strict=True):
-        columns[layer] = columns[layer] + weight
-    return torch.cat(list(columns.values()), 1)

@@ -35,47 +35,6 @@ def best_nodes(scores, budget):
     return sorted([0, *ranked[:budget]])  # the root costs no budget
 
 
-class GrowingTree:
-    """A draft tree between two reads: what it wants read next, and how it takes what was read.
-
-    depth, top_k, budget: see grow_tree. The lists tokens, parents, scores have an entry per node.
-    """
-
-    def __init__(self, root, depth, top_k, budget):
-        self.tokens, self.parents, self.scores = [root], [-1], [0.0]
-        self.depth, self.top_k, self.budget = depth, top_k, budget
-        self.level = [0] if depth > 0 else []  # rows of the n nodes to read next; [] when done
-        self.origin = [0]  # for each of them, the place of its parent in the level before
-
-    @property
-    def to_read(self):
-        """The tokens of the level, a list of n."""
-        return [self.tokens[row] for row in self.level]
-
-    def add(self, values, ids):
-        """Take the children of the level's nodes; the best of them are the next level.
-
-        values, ids: lists of n lists, the log-probabilities and tokens of each node's children.
-        """
-        first, k = len(self.tokens), min(self.top_k, len(ids[0]))  # k children for each node
-        # Not strict: when two heads are read at once, the shorter level was filled up.
-        for node, logs, tokens in zip(self.level, values, ids, strict=False):
-            self.tokens += tokens[:k]
-            self.parents += [node] * k
-            self.scores += [self.scores[node] + log for log in logs[:k]]  # the article's s_{h,i}
-        # A node outside the best `budget` so far has no descendant inside the best `budget` of the
-        # whole tree. So at most `budget` nodes per level are read, instead of top_k ** depth.
-        self.depth -= 1
-        kept = best_nodes(self.scores, self.budget) if self.depth > 0 else []
-        self.level = [row for row in kept if row >= first]
-        self.origin = [(row - first) // k for row in self.level]
-
-    def cut(self):
-        """-> Tree of the `budget` best nodes and the root; their scores, a list."""
-        return keep_rows(self.tokens, self.parents, self.scores,
-                         best_nodes(self.scores, self.budget))
-
-
 def keep_rows(tokens, parents, scores, rows):
     """The tree that these rows of a flat tree make; its parents are renumbered.
 
@@ -87,12 +46,6 @@ def keep_rows(tokens, parents, scores, rows):
     return tree, [scores[row] for row in rows]
 
 
-def best_children(log_probs, top_k):
-    """log_probs (..., V) -> two nested lists (..., top_k), best child first: values and tokens."""
-    best = log_probs.topk(min(top_k, log_probs.shape[-1]), -1)
-    return best.values.tolist(), best.indices.tolist()
-
-
 def grow_tree(head, root, depth, top_k, budget):
     """Top-k expansion to a depth limit, then the `budget` best nodes (the article's section 3).
 
@@ -101,12 +54,26 @@ def grow_tree(head, root, depth, top_k, budget):
     for n nodes at once: states of their parents, and their own tokens.
     -> Tree of at most budget + 1 nodes; scores, a list: of every node, 0.0 for the root.
     """
-    tree, states = GrowingTree(root, depth, top_k, budget), head.state
-    while tree.level:
+    tokens, parents, scores = [root], [-1], [0.0]
+    level, states = [0], head.state  # the rows to read next, and their parents' states
+    for _ in range(depth):
+        log_probs, states = head.read(states, [tokens[row] for row in level])  # (n, V), (n, ...)
+        best = log_probs.topk(min(top_k, log_probs.shape[-1]), -1)  # k children for each node
+        first = len(tokens)
+        for node, values, ids in zip(level, best.values.tolist(), best.indices.tolist(),
+                                     strict=True):
+            tokens += ids
+            parents += [node] * len(ids)
+            scores += [scores[node] + value for value in values]  # the article's s_{h,i}
+        # A node outside the best `budget` so far has no descendant inside the best `budget` of the
+        # whole tree. So at most `budget` nodes per level are read, instead of top_k ** depth.
+        kept = [row for row in best_nodes(scores, budget) if row >= first]
+        if not kept:
+            break
         # A head is recurrent: a node starts from the state that its parent's read has left.
-        log_probs, states = head.read(states[tree.origin], tree.to_read)  # (n, V), (n, W)
-        tree.add(*best_children(log_probs, top_k))
-    return tree.cut()
+        states = states[[level.index(parents[row]) for row in kept]]
+        level = kept
+    return keep_rows(tokens, parents, scores, best_nodes(scores, budget))
 
 
 # ---------------------------------------------------------------- the router
@@ -134,16 +101,6 @@ def mean_confidence(scores):
     return sum(c) / len(c) if c else 0.0
 
 
-def expected_length(scores):
-    """Another statistic: the sum of c instead of its mean; scores as for best_nodes.
-
-    It is the number of drafts that the head expects to be accepted.
-    """
-    # c is the head's probability that a node is accepted, and an accepted path holds one node per
-    # level. With equally many nodes in both trees the sum routes as the mean does.
-    return sum(confidence(scores))
-
-
 def route(statistics):
     """Which head's tree is verified: its index; the first head on a tie.
 
@@ -152,34 +109,6 @@ def route(statistics):
     """
     # the article's h* = argmax over the heads of mu_h; -h: of equal numbers the first head's wins
     return max(range(len(statistics)), key=lambda h: (statistics[h], -h))
-
-
-# ---------------------------------------------------------------- both heads in one read
-
-
-def grow_trees(heads, trees):
-    """grow_tree for H heads, with one read a level for all of them.
-
-    heads: as one head, with an axis in front: state (H, 1, ...); read(states (H, n, ...), tokens,
-    H lists of n) -> (H, n, V), (H, n, ...). trees: H GrowingTrees, each a root alone.
-    -> for each head what grow_tree returns.
-    """
-    states, top_k = heads.state, max(tree.top_k for tree in trees)  # (H, 1, W)
-    # The heads do not wait for each other's guesses, only for their own of the level before.
-    while n := max(len(tree.level) for tree in trees):
-        rows = [h * states.shape[1] + place  # of each node's parent, head after head
-                for h, tree in enumerate(trees) for place in filled_up(tree.origin, n)]
-        states = states.flatten(0, 1)[rows].unflatten(0, (len(trees), n))  # (H, n, W)
-        tokens = [filled_up(tree.to_read, n) for tree in trees]
-        log_probs, states = heads.read(states, tokens)  # (H, n, V), (H, n, W)
-        for tree, values, ids in zip(trees, *best_children(log_probs, top_k), strict=True):
-            tree.add(values, ids)
-    return [tree.cut() for tree in trees]
-
-
-def filled_up(numbers, n):
-    """Levels differ in width, a batch does not. Example: ([5, 3], 4) -> [5, 3, 0, 0]."""
-    return numbers + [0] * (n - len(numbers))  # what is read there is not used by any node
 
 
 # ---------------------------------------------------------------- drafters for chapter 02's loop
@@ -218,29 +147,29 @@ class HeadDrafter:
 
 
 class BothHeads:
-    """What every use of two heads shares: they are read together, and both advance on the accepted
-    rows, no matter which head drafted them (the article's interchangeability lemma).
+    """What every use of two heads shares: both advance on the accepted rows, no matter which head
+    drafted them (the article's interchangeability lemma).
 
-    drafters: two (or more) HeadDrafters, whose heads can be stacked; they keep their own states.
+    drafters: two (or more) HeadDrafters.
     """
 
     def __init__(self, drafters):
         self.drafters = drafters
-        self.heads = drafters[0].head.stack([drafter.head for drafter in drafters])
 
     def reset(self):
-        self.heads.reset()
+        for drafter in self.drafters:
+            drafter.reset()
 
     def observe(self, tokens, hidden, rows):
         """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
-        # All heads at once, including the one that was not chosen: it may be chosen next time.
-        self.heads.observe(tokens, hidden, rows)
+        # All heads, including the one that was not chosen: it may be chosen next time.
+        for drafter in self.drafters:
+            drafter.observe(tokens, hidden, rows)
 
     def propose_both(self, root, room):
         """-> the heads' trees, and for each the scores of its nodes."""
-        planted = [GrowingTree(root, min(drafter.depth, room), drafter.top_k, drafter.budget)
-                   for drafter in self.drafters]
-        return tuple(zip(*grow_trees(self.heads, planted), strict=True))
+        proposals = (drafter.propose_scored(root, room) for drafter in self.drafters)
+        return tuple(zip(*proposals, strict=True))
 
 
 class RoutedDrafter(BothHeads):

@@ -65,11 +65,10 @@ def best_nodes(scores, budget):
 
 # ** These tokens were committed, and hidden[layer][:, rows] are the target's hidden states of
 # them. Who must hear of it? self.drafters is the list of the heads' drafters, each with
-# drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once and has
-# self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter that
-# was chosen in this round; when the prompt arrives it is still empty. Tell the right ones, each
+# drafter.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter that was
+# chosen in this round; when the prompt arrives it is still empty. Tell the right ones, each
 # once, and return nothing.
-# About 1 line, 4 minutes.
+# About 2 lines, 4 minutes.
 # Example: observe([5, 2], hidden, [0, 3]) is None -> True
 
 

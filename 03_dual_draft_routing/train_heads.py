@@ -10,13 +10,12 @@ from dataclasses import asdict
 import torch
 from torch import nn
 
-from nanogpt import train
 from draft_heads import DraftHead, HeadConfig
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import Recipe
-from nanogpt.train import fit, step_generator
+from nanogpt.train import fit, get_gpt, step_generator
 
 RECIPE = Recipe(steps=300, batch_size=8, lr=3e-3, muon_lr=0.02)
 DEPTH = 6  # levels that the heads are trained for
@@ -154,7 +153,7 @@ def get_target_and_heads(args, dataset, device, duties=SPECIALISTS):
 
     args: the flags of cli.parser and cli.target_flags.
     """
-    trained = train.get_gpt(args.size, dataset, device, args.retrain)
+    trained = get_gpt(args.size, dataset, device, args.retrain)
     configs = default_configs(trained.config.n_layer, duties)
     heads = get_heads(trained, dataset, device, args.retrain, configs)
     target = for_decoding(trained, args.precision)

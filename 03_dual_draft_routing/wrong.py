@@ -23,7 +23,7 @@ WRONG = {
     }),
     "observe": slips(BothHeads.observe, {
         "only the chosen head hears of it": (
-            "self.heads.", "self.drafters[self.choices[-1]]."),
-        "only the first head hears of it": ("self.heads.", "self.drafters[0]."),
+            "in self.drafters:", "in [self.drafters[self.choices[-1]]]:"),
+        "only the first head hears of it": ("in self.drafters:", "in self.drafters[:1]:"),
     }),
 }

@@ -11,13 +11,13 @@ from dataclasses import asdict
 import torch
 from tqdm import tqdm
 
-from nanogpt import graphs, train
+from nanogpt import graphs
 from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding, pack, packed_dtype
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES, Recipe
-from nanogpt.train import fit, step_generator
+from nanogpt.train import fit, get_gpt, step_generator
 
 # All anchors of a sequence share one forward of the frozen target. With more sequences of fewer
 # anchors, most of a step would go to that forward.
@@ -177,7 +177,7 @@ def get_target_and_drafter(args, dataset, device, length=5, own_texts=False,
 
     args: the flags of cli.parser and cli.target_flags; length: L; transition: see BlockConfig.
     """
-    trained = train.get_gpt(args.size, dataset, device, args.retrain)
+    trained = get_gpt(args.size, dataset, device, args.retrain)
     drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, length, transition),
                           device, args.retrain, own_texts)
     target = for_decoding(trained, args.precision)

@@ -49,12 +49,9 @@ class Router:
 
     def __init__(self, drafters=()):
         self.drafters, self.choices, self.told = drafters, [1], []
-        self.heads = self
 
     def observe(self, tokens, hidden, rows):
         self.told.append((tokens, rows))
-        for drafter in self.drafters:
-            drafter.observe(tokens, hidden, rows)
 
 
 def told(f):
@@ -114,12 +111,11 @@ BLANKS = [
         "dual_draft_routing:BothHeads.observe",
         """** These tokens were committed, and hidden[layer][:, rows] are the target's hidden
         states of them. Who must hear of it? self.drafters is the list of the heads' drafters,
-        each with drafter.observe(tokens, hidden, rows); self.heads stands for all heads at once
-        and has self.heads.observe(tokens, hidden, rows). self.choices[-1] is the index of the
+        each with drafter.observe(tokens, hidden, rows). self.choices[-1] is the index of the
         drafter that was chosen in this round; when the prompt arrives it is still empty. Tell
         the right ones, each once, and return nothing.""",
         "Either head may be chosen next time, and must then have heard of the whole text.",
-        lines=1, minutes=4, promise=both_are_told,
+        lines=2, minutes=4, promise=both_are_told,
         examples={
             "observe([5, 2], hidden, [0, 3]) is None": (
                 lambda f: f(Router([Router(), Router()]), [5, 2], None, [0, 3]) is None, True),

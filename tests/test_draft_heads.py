@@ -1,9 +1,8 @@
-"""Chapter 03's heads: trained for a duty, decoded as trained, and several of them read as one."""
+"""Chapter 03's heads: trained for a duty, decoded as trained."""
 
 import pytest
 import torch
 
-from draft_heads import DraftHead, HeadConfig, StackedHeads
 from test_chain_specdec import random_gpt
 from test_dual_draft_routing import random_heads
 from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty
@@ -63,51 +62,3 @@ def test_the_duties_divide_the_text():
     assert [c for c, there in zip(roots, inside, strict=True) if there] == ["o", "e"]
     assert torch.equal(edges, ~inside)
     assert on_duty("everywhere", tokens, letters).all()
-
-
-# ---------------------------------------------------------------- several heads as one
-
-
-def test_a_stack_observes_what_each_head_would():
-    target = random_gpt(1)
-    heads, alone = random_heads(target), random_heads(target)
-    _, hidden = target(torch.tensor([[1, 2, 3, 4, 5, 6]]))
-    stack = StackedHeads(heads)
-    for rows in ([0, 1, 2, 3], [0, 2, 5], [4]):
-        stack.observe(None, hidden, rows)
-        for mine, other in zip(heads, alone, strict=True):
-            other.observe(None, hidden, rows)
-            torch.testing.assert_close(mine.state, other.state, rtol=0, atol=1e-12)
-    stack.reset()
-    assert all(head.state is None for head in heads)
-
-
-def test_heads_of_two_widths_cannot_be_read_together():
-    target = random_gpt(0)
-    with pytest.raises(ValueError, match=r"widths are \[8, 16\]"):
-        StackedHeads([DraftHead(target, HeadConfig((1,), width=width)) for width in (8, 16)])
-
-
-@pytest.mark.parametrize("levels", [1, 3])
-def test_a_stack_reads_what_each_head_would(levels):
-    """Level after level, each head's rows beside the other's."""
-    target = random_gpt(1)
-    heads = random_heads(target)
-    stack, states = StackedHeads(heads), torch.randn(2, 4, 128, dtype=torch.float64)
-    alone = list(states)
-    for _ in range(levels):
-        tokens = torch.randint(11, (2, 4)).tolist()
-        log_probs, states = stack.read(states, tokens)
-        for h, head in enumerate(heads):
-            expected, alone[h] = head.read(alone[h], tokens[h])
-            torch.testing.assert_close(log_probs[h], expected)
-            torch.testing.assert_close(states[h], alone[h], rtol=0, atol=1e-12)
-
-
-def test_bad_input():
-    target = random_gpt(0)
-    with pytest.raises(ValueError, match="duty is 'x'"):
-        DraftHead(target, HeadConfig((1,), "x"))
-    for layers in ((99,), (-1,), ()):
-        with pytest.raises(ValueError, match="layers are"):
-            DraftHead(target, HeadConfig(layers))

@@ -8,12 +8,10 @@ import torch
 
 from draft_heads import DraftHead, HeadConfig
 from dual_draft_routing import (
-    BothHeads,
     HeadDrafter,
     RoutedDrafter,
     best_nodes,
     coin_flip,
-    expected_length,
     grow_tree,
     mean_confidence,
     route,
@@ -86,7 +84,7 @@ class GPTModel:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=str)
-def test_stacked_heads_on_a_real_target_are_exactly_lossless(sampler):
+def test_heads_on_a_real_target_are_exactly_lossless(sampler):
     target = random_gpt(3, vocab=3)
     pair = [HeadDrafter(head, 2, 2, 3) for head in random_heads(target)]
     model, drafter = GPTModel(target), RoutedDrafter(pair)
@@ -174,73 +172,12 @@ def test_ties_keep_parents():
         assert scores == [0.0] * (budget + 1)
 
 
-# ---------------------------------------------------------------- both heads in one read
-
-
-def assert_same_trees(together, alone):
-    """Trees of both heads at once against those of each head by itself."""
-    (trees, scores), seen = together, []
-    for tree, mine, (expected, others) in zip(trees, scores, alone, strict=True):
-        assert tree.tokens.tolist() == expected.tokens.tolist()
-        assert tree.parents.tolist() == expected.parents.tolist()
-        assert mine == pytest.approx(others, abs=1e-5)  # log-probabilities are float32
-        seen.append(tree.depths.bincount().tolist())
-    return seen
-
-
-SHAPES = [[(4, 3, 7), (4, 3, 7)], [(6, 2, 4), (3, 4, 9)], [(1, 3, 5), (5, 1, 5)],
-          [(4, 30, 2), (4, 2, 30)]]  # depth, top_k, budget of both drafters
-
-
-@pytest.mark.parametrize("shapes", SHAPES, ids=str)
-def test_heads_that_are_read_together_draft_the_trees_of_each_alone(shapes):
-    """Random heads on different layers, many texts, every room: only rounding may differ."""
-    levels = []
-    for seed in range(3):
-        target = random_gpt(seed)
-        pair = [HeadDrafter(head, *shape)
-                for head, shape in zip(random_heads(target, seed), shapes, strict=True)]
-        both, text = BothHeads(pair), torch.randint(11, (1, 20)).tolist()[0]
-        with torch.inference_mode():
-            _, hidden = target(torch.tensor([text]))
-        for root in range(1, len(text)):
-            both.observe(text[root - 1:root], hidden, [root - 1])
-            room = root % 8
-            levels += assert_same_trees(both.propose_both(text[root], room),
-                                        [d.propose_scored(text[root], room) for d in pair])
-    assert any(a != b for a, b in zip(levels[::2], levels[1::2], strict=True))  # ragged levels
-
-
-def test_toy_heads_that_are_read_together_draft_the_trees_of_each_alone():
-    for pair in (toy_pair(5, 3), ragged_pair()):
-        both = BothHeads(pair)
-        for drafter, text in itertools.product(pair, ([0, 1], [2, 2, 1])):
-            started(drafter.head, text)
-        for root, room in itertools.product(range(3), range(4)):
-            assert_same_trees(both.propose_both(root, room),
-                              [d.propose_scored(root, room) for d in pair])
-
-
-def test_one_read_a_level_serves_both_heads():
-    pair = toy_pair(3, 3)
-    for drafter in pair:
-        started(drafter.head, PROMPT)
-    both, widths = BothHeads(pair), []
-    read = both.heads.read
-    both.heads.read = lambda states, tokens: widths.append(states.shape[:2]) or read(states, tokens)
-    trees, _ = both.propose_both(2, 9)
-    deepest = max(int(tree.depths.max()) for tree in trees)
-    assert deepest <= len(widths) <= 3 and widths[0] == (2, 1)
-    assert all(heads == 2 and n <= 3 for heads, n in widths)
-
-
 # ---------------------------------------------------------------- the router
 
 
 def test_routing_rule_by_hand():
     logs = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
     assert mean_confidence(logs) == pytest.approx(0.5)
-    assert expected_length(logs) == pytest.approx(1.5)
     assert mean_confidence([0.0]) == 0
     assert [route(mu) for mu in ([0.5, 0.4], [0.4, 0.5], [0.5, 0.5], [0.1, 0.2, 0.3])] \
         == [0, 1, 0, 2]

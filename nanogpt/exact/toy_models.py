@@ -144,36 +144,6 @@ class ToyHead:
         logits = torch.stack([self.model.logits(row) for row in states.tolist()])
         return torch.log_softmax(logits, -1), states
 
-    @staticmethod
-    def stack(heads):
-        """Several toy heads behind one read."""
-        return ToyHeads(heads)
-
-
-class ToyHeads:
-    """Chapter 03's StackedHeads without a network: an axis of H heads in front of everything."""
-
-    def __init__(self, heads):
-        self.heads = heads
-
-    @property
-    def state(self):
-        """(H, 1, T): what each head remembers of the text, T tokens."""
-        return torch.stack([head.state for head in self.heads])
-
-    def reset(self):
-        for head in self.heads:
-            head.reset()
-
-    def observe(self, tokens, hidden, rows):
-        for head in self.heads:
-            head.observe(tokens, hidden, rows)
-
-    def read(self, states, tokens):
-        """states (H, n, T), H lists of n tokens -> log-probabilities (H, n, V), longer states."""
-        read = [head.read(*both) for head, *both in zip(self.heads, states, tokens, strict=True)]
-        return tuple(torch.stack(part) for part in zip(*read, strict=True))
-
 
 def random_nodes(seed, vocab=3, size=9):
     """-> tokens and parents of a random tree of `size` nodes, equal siblings included."""
