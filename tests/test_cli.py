@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from nanogpt import cli, clock, data, train
-from nanogpt.checkpoint import save_checkpoint
 from nanogpt.device import pick_device
 from nanogpt.model import GPT
 from nanogpt.sizes import SIZES
@@ -240,16 +239,6 @@ def test_a_figure_folder_that_cannot_be_written(nothing_is_trained, capsys, tmp_
     monkeypatch.setattr(cli.os, "access", lambda *a: False)  # root may write everywhere
     error = sentence_of(load_script("01").main, capsys, "--out", str(tmp_path))
     assert f"folder '{tmp_path}' cannot be written" in error
-
-
-def test_damaged_and_foreign_checkpoints(capsys, tmp_path, monkeypatch):
-    path = tmp_path / "draft.pt"
-    monkeypatch.setattr(train, "checkpoint_path", lambda *a: path)
-    flags = "--size", "draft", "--out", str(tmp_path)
-    path.write_bytes(b"no checkpoint")
-    assert "draft.pt is damaged" in sentence_of(load_script("01").main, capsys, *flags)
-    save_checkpoint(path, {"another": "model"}, {"step": 1})
-    assert "belongs to other settings" in sentence_of(load_script("01").main, capsys, *flags)
 
 
 def test_a_device_that_is_not_there():

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from chain_specdec import GPTDraft, speculate_chain
-from nanogpt.decoding import Context, Generation, Step, collect, plain_decode
+from nanogpt.decoding import Context, Generation, Step, collect
 from nanogpt.model import norm, rope_tables, rotate
 from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
@@ -65,19 +64,18 @@ def test_hidden_states_come_in_the_order_of_the_layers():
 @pytest.mark.parametrize("committed, rows", [(0, 280), (20, 260), (20, 400)])
 def test_cache_grows_for_huge_trees(committed, rows):
     """A context of 32 and 256 rows behind it: `rows` siblings after what is committed."""
-    model, cache = random_gpt(0), random_gpt(0).new_cache()
-    text = torch.cat([torch.randint(11, (1, committed)), torch.tensor([[1, 2]])], 1)
+    model = random_gpt(0)
+    text, cache = torch.randint(11, (1, committed + 2)), model.new_cache()
     if committed:
         model(text[:, :committed], cache=cache)
         cache.commit(list(range(committed)))
     positions, mask = torch.full((rows,), committed), torch.eye(rows, dtype=torch.bool)
-    logits, _ = model(torch.ones(1, rows, dtype=torch.long), positions, mask, cache)
-    whole = model(text)[0][0]
-    expected = whole[-2].expand(rows, -1)
-    torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-10)
+    logits, _ = model(text[:, committed:-1].expand(1, rows), positions, mask, cache)
     cache.commit([rows - 1])
-    after = model(text[:, -1:], cache=cache)[0][0, 0]
-    torch.testing.assert_close(after, whole[-1], rtol=0, atol=1e-10)
+    after = model(text[:, -1:], cache=cache)[0]
+    whole = model(text)[0][:, committed:]  # (1, 2, V): the siblings are all alike
+    torch.testing.assert_close(logits, whole[:, :1].expand(1, rows, -1), rtol=0, atol=1e-10)
+    torch.testing.assert_close(after, whole[:, 1:], rtol=0, atol=1e-10)
 
 
 # ---------------------------------------------------------------- the window
@@ -159,8 +157,9 @@ def test_a_stop_string_wherever_it_stands(stop, text, accepted):
 
 
 def test_whichever_comes_first_ends_a_text():
-    for count, text in ((4, "abcd"), (6, "abcdef"), (9, "abcdef")):
-        assert decode(collect(blocks(), count, "f", decode).tokens) == text
+    for count, text, last in ((4, "abcd", [3]), (6, "abcdef", [3, 4, 5]), (9, "abcdef", [3, 4, 5])):
+        found = collect(blocks(), count, "f", decode)
+        assert decode(found.tokens) == text and found.steps[-1].tokens == last
 
 
 def test_accepted_and_tau_by_hand():
@@ -168,14 +167,6 @@ def test_accepted_and_tau_by_hand():
     text = Generation([0] * 7, [Step([1, 2, 3]), Step([4]), Step([5, 6])], 2.0)
     assert text.accepted == [2, 0, 1]
     assert text.tau == 2 and text.tokens_per_second == 3
-
-
-def test_a_length_cuts_inside_a_block():
-    target, greedy = random_gpt(2), Sampler(0)
-    plain = collect(plain_decode(target, [1, 2], greedy, Dice(0)), 40).tokens
-    for n in (1, 2, 7, 30):
-        cut = collect(speculate_chain(target, GPTDraft(target), [1, 2], 4, greedy, Dice(0)), n)
-        assert cut.tokens == plain[:n] and sum(len(s.tokens) for s in cut.steps) == n - 1
 
 
 @pytest.mark.parametrize("flags, sentence", [

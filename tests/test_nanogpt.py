@@ -104,22 +104,12 @@ def test_a_tie_goes_to_the_lowest_token(rule):
 
 @pytest.mark.parametrize("rule", [(0,), (0.7,), (1, 4), (1, None, 0.8), (2, 5, 0.6)])
 def test_the_distribution_of_every_row_is_its_own(rule):
-    rows = 2 * torch.randn(6, 9, generator=torch.Generator().manual_seed(1))
-    sampler = Sampler(*rule)
+    rows, sampler = torch.randn(6, 9, generator=torch.Generator().manual_seed(1)), Sampler(*rule)
     alone = torch.stack([sampler(row) for row in rows])
     torch.testing.assert_close(sampler(rows.view(2, 3, 9)).view(6, 9), alone, rtol=0, atol=1e-7)
     torch.testing.assert_close(alone.sum(-1), torch.ones(6))
-    assert sampler(rows.bfloat16()).dtype == torch.float32
-    assert sampler(rows.double()).dtype == torch.float64
-
-
-@pytest.mark.parametrize("slip, match", [
-    ({"temperature": -1}, "temperature is -1"), ({"temperature": float("nan")}, "temperature is"),
-    ({"top_k": 0}, "top_k is 0"), ({"top_p": 0}, "top_p is 0"), ({"top_p": 1.5}, "top_p is 1.5"),
-])
-def test_bad_samplers(slip, match):
-    with pytest.raises(ValueError, match=match):
-        Sampler(**slip)
+    assert [sampler(rows.to(dtype)).dtype for dtype in (torch.bfloat16, torch.float64)] == [
+        torch.float32, torch.float64]
 
 
 def test_dice_repeat_and_never_draw_the_impossible():
@@ -185,15 +175,10 @@ def test_a_packed_model_is_the_same_network(precision):
     assert precision_of(packed) == precision and precision_of(model) == "float32"
     assert sum(isinstance(layer, PackedLinear) for layer in packed.modules()) == 4 * 2
     assert isinstance(packed.lm_head, torch.nn.Linear)
-    exact, ours = model(tokens)[0], packed(tokens)[0]
-    # What rounding costs here: the plain model, each product's factors and result rounded.
-    for layer in model.blocks.modules():
-        if isinstance(layer, torch.nn.Linear):
-            layer.weight.data = layer.weight.to(dtype).float()
-            layer.register_forward_pre_hook(lambda _, args: args[0].to(dtype).float())
-            layer.register_forward_hook(lambda _, args, out: out.to(dtype).float())
-    cost = (model(tokens)[0] - exact).abs().max()
-    assert (ours - exact).abs().max() < 3 * cost + 1e-4 * exact.std()
+    exact = model(tokens)[0]
+    # Eight products, each with three roundings of at most eps / 2; another network is at 1.
+    bound = 8 * 4 * torch.finfo(dtype).eps
+    assert (packed(tokens)[0] - exact).norm() < bound * exact.norm()
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 8])

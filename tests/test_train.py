@@ -1,7 +1,6 @@
 """Checkpoints, training that is interrupted, training in several processes, Muon."""
 
 import errno
-import hashlib
 import os
 import signal
 import subprocess
@@ -46,7 +45,7 @@ def test_checkpoints_are_keyed_and_checked(tmp_path, monkeypatch):
     assert load_checkpoint(path, config)["step"] == 3  # what was there is still there
     assert len(list(tmp_path.iterdir())) == 1
     whole = path.read_bytes()
-    garbage = [hashlib.sha256(bytes([i])).digest()[:8] for i in range(256)]
+    garbage = [bytes([i]) * 8 for i in range(256)]
     for content in (b"", whole[:100], *garbage, torch.zeros(3), ["config"], {}):
         if isinstance(content, bytes):
             path.write_bytes(content)
@@ -173,16 +172,6 @@ def test_ctrl_c_during_imports():
     assert answer.returncode != 0 and answer.stderr == "\nstopped\n"
 
 
-def test_ctrl_c_that_is_ignored_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with train.ctrl_c_waits():
-            ctrl_c()
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_training_in_another_thread(tmp_path, whole):
     """Only the main thread may set a signal's handler."""
     results = []
@@ -288,19 +277,16 @@ def test_a_step_by_hand(monkeypatch):
     """lr 0.1, momentum 1/2. Gradient 3: average 1.5, ahead 2.25; then -2: average -.25, -1.125."""
     seen = []
     monkeypatch.setattr(muon, "orthogonalize", lambda update: seen.append(update) or update.sign())
-    tall, still = torch.nn.Parameter(torch.zeros(4, 2)), torch.nn.Parameter(torch.ones(2, 2))
-    optimizer = Muon([tall, still], lr=0.1, momentum=0.5)
-    for gradient, ahead, place in ((3.0, 2.25, -1), (-2.0, -1.125, 0)):
-        tall.grad = torch.full((4, 2), gradient)
-        optimizer.step()
-        assert (seen[-1] == ahead).all()
-        # a tall matrix takes steps of lr sqrt(4 / 2)
-        torch.testing.assert_close(tall.data, torch.full((4, 2), place * 0.1 * 2 ** 0.5))
-    assert torch.equal(still, torch.ones(2, 2))  # no gradient: stays
-    wide = torch.nn.Parameter(torch.zeros(2, 4))
-    wide.grad = torch.ones(2, 4)
-    Muon([wide], lr=0.1).step()
-    assert wide[0, 0].item() == pytest.approx(-0.1)  # a wide matrix takes the rate as it is
+    still = torch.nn.Parameter(torch.ones(2, 2))  # no gradient: stays
+    for shape, factor in (((4, 2), 2 ** 0.5), ((2, 4), 1)):  # tall matrices take larger steps
+        weight = torch.nn.Parameter(torch.zeros(shape))
+        optimizer = Muon([weight, still], lr=0.1, momentum=0.5)
+        for gradient, ahead, place in ((3.0, 2.25, -1), (-2.0, -1.125, 0)):
+            weight.grad = torch.full(shape, gradient)
+            optimizer.step()
+            assert (seen[-1] == ahead).all()
+            torch.testing.assert_close(weight.data, torch.full(shape, place * 0.1 * factor))
+    assert torch.equal(still, torch.ones(2, 2))
 
 
 def test_the_learning_rate_rises_and_falls():
