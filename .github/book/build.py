@@ -4,86 +4,104 @@
     python -m http.server -d .github/book/_build/html
 
 Every text stands once in the repository. A build copies what it finds into `_build/source` (never
-committed), where Sphinx reads it; conf.py adds the table of contents and leads the links.
+committed), with the links as the book needs them; Sphinx makes the pages of it.
 """
 
-import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
+from posixpath import dirname, normpath, relpath
+
+from sphinx.cmd.build import main
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PICTURES = {".png", ".gif", ".svg", ".html"}
+OTHERS = ["nanogpt/does_it_pay.ipynb", "tests/WORKSHOP.md", ".github/book/glossary.md",
+          "data/README.md", ".github/CONTRIBUTING.md", ".github/CHANGELOG.md"]
+CONTENTS = "\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
+ROOMS = "Lesson <walkthrough>\nStep by step <step>\nR*"
+# A link, but no picture; its text may hold a picture. Addresses of the web have a colon.
+LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+STEP = re.compile(r"^!\[([^\]]*)\]\(pictures/step\.gif\)$", re.M)
+FRAME = ('<iframe class="step{}" src="pictures/step.html{}" title="{}" loading="lazy"></iframe>\n'
+         '<p class="step-link"><a href="pictures/step.html">As a page of its own</a></p>\n')
 
 
 def pages():
-    """{file of the repository: its name in the book without suffix}, both relative and posix."""
-    found = {"README.md": "index"}
-    for path in sorted([*ROOT.glob("0?_*/*.md"), *ROOT.glob("0?_*/*.ipynb")]):
-        name = "index" if path.name == "README.md" else path.stem.lower()
-        found[path.relative_to(ROOT).as_posix()] = f"{path.parent.name}/{name}"
-    found |= {
-        "tests/WORKSHOP.md": "tests/workshop",
-        "data/README.md": "data/index",
-        ".github/book/glossary.md": "glossary",
-        ".github/CONTRIBUTING.md": "contributing",
-        ".github/CHANGELOG.md": "changelog",
-    }
-    return {source: name for source, name in found.items() if (ROOT / source).exists()}
+    """{file of the repository: file that Sphinx reads}, relative paths with slashes."""
+    files = [ROOT / "README.md", *sorted(ROOT.glob("0?_*/*.md")),
+             *sorted(ROOT.glob("0?_*/*.ipynb")), *(ROOT / path for path in OTHERS)]
+    paths = [path.relative_to(ROOT).as_posix() for path in files if path.exists()]
+    return {path: re.sub(r"^\.github/(book/)?", "", path).replace("README.md", "index.md")
+            for path in paths}
 
 
-def step_page(folder):
-    """The book's page around a chapter's step page -> Markdown. It holds no text of its own."""
-    return (f"# Step by step: chapter {folder[:2]}\n\n"
-            f'<iframe class="step whole" src="pictures/step.html" '
-            f'title="One real verification step of chapter {folder[:2]}"></iframe>\n\n'
-            '<p class="step-link"><a href="pictures/step.html">The page alone</a>. Arrow keys or '
-            "the space bar: frame by frame. p: play. t: light or dark.</p>\n")
+def code_host():
+    """Where the files of this clone can be read, such as https://host/owner/name, or None."""
+    if "GITHUB_REPOSITORY" in os.environ:
+        return f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
+    remote = subprocess.run(["git", "--git-dir", ROOT / ".git", "remote", "get-url", "origin"],
+                            capture_output=True, text=True, check=False).stdout
+    found = re.match(r"(?:https://|ssh://)?(?:[^@/\s]+@)?([\w.-]+\.\w+)[:/]([\w./~-]+?)(\.git)?$",
+                     remote)
+    return f"https://{found[1]}/{found[2]}" if found else None
 
 
-def collect(source):
-    """Copy the pages and their pictures into the empty folder `source`."""
-    for path, name in pages().items():
-        copy(ROOT / path, source / (name + Path(path).suffix))
-    for path in sorted(ROOT.glob("0?_*/pictures/*")):
-        if path.suffix in PICTURES:
-            copy(path, source / path.relative_to(ROOT))
-        if path.name == "step.html":
-            folder = path.parent.parent.name
-            (source / folder / "step.md").write_text(step_page(folder), encoding="utf-8")
-    (source / "pages.json").write_text(json.dumps(pages()), encoding="utf-8")
+def lead(text, path, known, host):
+    """Links of a file of the repository -> to pages of the book, to the host's file, or no link."""
+    def led(match):
+        label, link, anchor = match[1], match[2], match[3] or ""
+        target = normpath(f"{dirname(path)}/{link}".lstrip("/"))
+        here = dirname(known[path]) or "."
+        for file in (target, f"{target}/README.md"):
+            if file in known:
+                return f"[{label}]({relpath(known[file], here)}{anchor})"
+        if target.endswith(".html"):  # a step page, copied as it is
+            return f'<a href="{relpath(target, here)}">{label}</a>'
+        if not (ROOT / target).exists():
+            return match[0]  # Sphinx will warn
+        return f"[{label}]({host}/blob/HEAD/{target}{anchor})" if host else label
+
+    return LINK.sub(led, text)
 
 
-def copy(path, to):
-    """A file into a folder that need not exist yet."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, to)
+def page(path, *where):
+    """The text of a page as Sphinx shall read it."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if not path.endswith(".ipynb"):
+        # in place of a chapter's GIF, the page on which one can step
+        return STEP.sub(FRAME.format("", "#embed", r"\1"), lead(text, path, *where))
+    notebook = json.loads(text)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = lead("".join(cell["source"]), path, *where)
+    return json.dumps(notebook)
 
 
-def main(argv=None):
-    """Collect the pages, run Sphinx, say where the book is."""
-    p = argparse.ArgumentParser(description="Build the book from the repository as it is.")
-    p.add_argument("--out", type=Path, default=HERE / "_build", help="folder for html/ and source/")
-    p.add_argument("--lenient", action="store_true", help="warnings do not fail the build")
-    args = p.parse_args(argv)
-    start, source, html = time.perf_counter(), args.out / "source", args.out / "html"
-    if (source / "pages.json").exists():  # what an earlier build left, and nobody else's
-        shutil.rmtree(source)
-        shutil.rmtree(html, ignore_errors=True)
-    collect(source)
-    strict = [] if args.lenient else ["--fail-on-warning", "--keep-going"]
-    done = subprocess.run([sys.executable, "-m", "sphinx", "-q", "-E", "-b", "html", *strict,
-                           "-c", str(HERE), "-d", str(args.out / "doctrees"), str(source),
-                           str(html)], env=os.environ | {"PYTHONUTF8": "1"}, check=False)
-    if done.returncode == 0:
-        print(f"{html / 'index.html'}  ({time.perf_counter() - start:.0f} s)")
-    return done.returncode
+def build(out):
+    """Collect the pages in out/source, let Sphinx write out/html -> its exit status."""
+    known, host, source = pages(), code_host(), out / "source"
+    texts = {to: page(path, known, host) for path, to in known.items()}
+    more = [known[path].rpartition(".")[0] for path in OTHERS if path in known]
+    texts["index.md"] += CONTENTS.format("Chapters", "0*/index") + CONTENTS.format(
+        "More", "\n".join(more))
+    for pictures in ROOT.glob("0?_*/pictures"):
+        chapter = pictures.parent.name
+        texts[f"{chapter}/index.md"] += CONTENTS.format("This chapter", ROOMS)
+        texts[f"{chapter}/step.md"] = "# Step by step\n\n" + FRAME.format(" whole", "", "")
+        for to in (source, out / "html"):  # Sphinx copies no step pages
+            shutil.copytree(pictures, to / chapter / "pictures")
+    for path, text in texts.items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text(text, encoding="utf-8")
+    return main(["-q", "-E", "-W", "--keep-going", "-c", str(HERE), "-d", str(out / "doctrees"),
+                 str(source), str(out / "html")])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shutil.rmtree(HERE / "_build", ignore_errors=True)
+    sys.exit(build(HERE / "_build"))
