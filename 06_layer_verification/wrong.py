@@ -1,8 +1,16 @@
 """What goes wrong in chapter 06: {function: {what was done: the function that does it}}."""
 
-from layer_verification import score_children, still_owed, stop_probabilities
+from block_rules import GreedyBlockVerification, TraversalVerification, block_verify
+from global_resolution import CappedGR
+from layer_verification import (
+    end_probabilities,
+    inclusion_scores,
+    score_children,
+    still_owed,
+    stop_probabilities,
+)
 from nanogpt.exact.slips import slips
-from single_step_rules import rejection_rounds, smallest_rho
+from single_step_rules import KSEQ, rejection_rounds, smallest_rho
 
 SHRINK = "left, alive = left - taken, np.maximum(alive - taken"
 SHARE = "(scores / np.maximum(A, TINY)[:, None])[:, :, None]"
@@ -52,5 +60,45 @@ WRONG = {
             "rounds=5", "rounds=1", END, "return low"),
         "one position more is counted for any k, 1 + (1 - beta)": (ASKED, "2 - share @ ones"),
         "the positions asked are taken for beta times k": (ASKED, "share @ ones * k"),
+    }),
+    # ---- what is no blank
+    "KSEQ": slips(KSEQ, {
+        "the coins belong to another rho than the flow": (
+            "self.coin = share", "self.coin = np.minimum(draft_probs, target_mass / k)"),
+    }),
+    "CappedGR": slips(CappedGR, {
+        "equal children each get the whole probability of their token": (
+            "return pick", "return (slots[:, :, None] == slots[:, None]).sum(-1) * pick"),
+        "nothing is repaired: a token may get more than the target gives": (
+            "iterations = 8", "iterations = 1", "np.minimum(flow, self.target)", "flow"),
+        "the flow is repaired, and what is accepted is not": (
+            "iterations = 8", "iterations = 1", "pick(self.keep, slots) * ", ""),
+    }),
+    "inclusion_scores": slips(inclusion_scores, {
+        "leaves have a part in A: lossless, but shorter": ("layer.inner", "layer.rows"),
+    }),
+    "end_probabilities": slips(end_probabilities, {
+        "0 is divided by 0 at the root": (
+            "ends[:, :1] = alive", "sent = flow[:, :1].sum(-1)\n"
+            "    ends[:, :1] = alive * (scores[:, :1] - sent) / (1 - sent)"),
+    }),
+    "block_verify": slips(block_verify, {
+        "the path stops at the first failure, not behind the last success": (
+            "h * np.concatenate([missed, np.ones((B, 1))], axis=1)",
+            "-np.diff(np.cumprod(h, axis=1), append=0)"),
+        "each weight knows of its own token only": ("coin(weight[:, i - 1]", "coin(1"),
+        "the residual is not scaled by the weight": (
+            "weight[:, :, None] * target_probs", "1 * target_probs"),
+    }),
+    "GreedyBlockVerification": slips(GreedyBlockVerification, {
+        "tokens of equal ratio share a rank, and the first chain wins": (
+            "rank[every[:, None], drawn]",
+            "np.round((target / np.maximum(draft, TINY))[every[:, None], drawn], 9)"),
+        "the best chain is judged as if it were a plain draw": (
+            "probs / np.maximum(probs.sum(-1, keepdims=True), TINY)", "draft"),
+    }),
+    "TraversalVerification": slips(TraversalVerification, {
+        "a node keeps its first weight when a child was rejected": (
+            "weight = owed / np.maximum(owed + (1 - weight), TINY)", "pass"),
     }),
 }

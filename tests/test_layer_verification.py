@@ -1,9 +1,13 @@
 """Chapter 06: every rule on every shape loses nothing, exactly, and the bugs do."""
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
 
+import block_rules
+import layer_verification
 from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
 from exact import (
     KINDS,
@@ -13,16 +17,20 @@ from exact import (
     ToyTarget,
     all_trees,
     bias_and_length,
+    check_greedy,
     grid,
-    loop_distribution,
+    loop_bias,
     outcomes,
+    random_gpt,
     tables,
     target_distribution,
     total_variation,
+    wrong_variants,
 )
 from global_resolution import GR, CappedGR
 from iid_trees import (
     SHAPES,
+    SampledTreeDrafter,
     as_arrays,
     complete,
     multi_chain,
@@ -32,10 +40,13 @@ from iid_trees import (
 )
 from layer_verification import LayerVerification, TokenVerification, decode_layered
 from nanogpt.decoding import collect
+from nanogpt.exact import trees as exact_trees
+from nanogpt.exact.slips import replaced
 from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ, RRS, SpS
-from tree_attention import Tree, TreeDrafter, multi_round, speculate
+from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
+WRONG = importlib.import_module("06_layer_verification.wrong").WRONG
 STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "CappedGR": CappedGR, "GR": GR}
 RULES = {f"{lift.__name__[0]}V + {name}": lift(step)
          for lift in (TokenVerification, LayerVerification) for name, step in STEPS.items()}
@@ -51,8 +62,6 @@ def judges(name, shape, b):
 
 # (b, H, V), as far as all trees can be listed: b = 3, H = 3 on the narrow shape alone.
 SIZES = [(1, 1, 5), (1, 2, 4), (1, 3, 3), (2, 1, 4), (2, 2, 3), (3, 1, 4), (3, 2, 2)]
-DEEP = [("multi-chain", 2, 3, 3), ("tapered", 2, 3, 2), ("multi-chain", 3, 2, 3),
-        ("multi-chain", 3, 3, 2)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,29 +78,23 @@ def test_output_distribution_is_the_targets_exactly(name, kind):
                 assert length == 0 or kind != "disjoint"
 
 
-@pytest.mark.parametrize("case", DEEP, ids=str)
-def test_output_distribution_on_deeper_and_wider_trees(case):
-    shape, b, H, V = case
-    parents = shape_parents(SHAPES[shape], b, H)
-    for name, rule in RULES.items():
-        if judges(name, shape, b):
-            for kind in ("related", "truncated") if V > 2 else ("related", "equal"):
-                assert bias_and_length(rule, parents, tables(kind, V, H, seed=1))[0] < 1e-12, name
-
-
-@pytest.mark.parametrize("name", ["TV + RRS", "LV + K-SEQ", "LV + RRS", "LV + CappedGR", "TRV"])
-def test_output_distribution_on_all_16384_full_trees_of_depth_3(name):
-    parents = shape_parents(complete, 2, 3)
-    assert bias_and_length(RULES[name], parents, tables("related", 2, 3, seed=1))[0] < 1e-12
-
-
+FULL = ["TV + RRS", "LV + K-SEQ", "LV + RRS", "LV + CappedGR", "TRV"]
+TREES = [name for name in RULES if name not in ("BV", "GBV")]
 UNEVEN = [-1, 0, 0, 0, 2, 2, 3, 4, 4, 6]  # leaves at depth 1, 2 and 3; 3, 2 and 1 children
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if name not in ("BV", "GBV")])
-def test_trees_with_leaves_above_the_deepest_layer(name):
-    for kind in ("related", "equal"):
-        assert bias_and_length(RULES[name], UNEVEN, tables(kind, 2, 3))[0] < 1e-12
+@pytest.mark.parametrize("parents, V, names", [
+    (shape_parents(multi_chain, 2, 3), 3, [*TREES, "GBV"]),
+    (shape_parents(multi_chain, 3, 2), 3, [*TREES, "GBV"]),
+    (shape_parents(multi_chain, 3, 3), 2, [*TREES, "GBV"]),
+    (shape_parents(SHAPES["tapered"], 2, 3), 2, TREES),
+    (shape_parents(complete, 2, 3), 2, FULL),  # 16,384 trees
+    (UNEVEN, 2, TREES),
+])
+def test_output_distribution_on_deeper_wider_and_uneven_trees(parents, V, names):
+    for name in names:
+        for kind in ("related", "truncated" if V > 2 else "equal"):
+            assert bias_and_length(RULES[name], parents, tables(kind, V, 3, seed=1))[0] < 1e-12
 
 
 def test_the_layer_lift_is_not_ahead_on_every_pair_of_models():
@@ -110,14 +113,11 @@ def test_the_layer_lift_is_not_ahead_on_every_pair_of_models():
 def test_the_whole_loop_of_chapter_02_by_the_generic_enumerator(name):
     """The accept entry point, the drafter, and a second round that starts from the first's end."""
     def bias(shape, b, H, rounds=1, sampler=Sampler(1), vocab=3, **draft):  # noqa: B008
-        model, drafter = ToyModel(5, vocab), ToyDraft(ToyModel(99, vocab, **draft))
-        emitted = loop_distribution(
-            lambda dice: decode_layered(
-                ToyTarget(model), drafter, RULES[name], shape_parents(SHAPES[shape], b, H), [0, 1],
-                sampler, dice),
-            model, sampler, [0, 1], rounds, H + 2,
-        )
-        return total_variation(emitted, target_distribution(model, sampler, [0, 1], H + 2))
+        drafter = ToyDraft(ToyModel(99, vocab, **draft))
+        parents = shape_parents(SHAPES[shape], b, H)
+        return loop_bias(lambda target, dice: decode_layered(
+            target, drafter, RULES[name], parents, [0, 1], sampler, dice),
+            sampler, rounds, H + 2, ToyModel(5, vocab))
 
     assert bias("multi-chain", 1, 1, rounds=2, vocab=2, scale=2.0) < 1e-12
     if name == "BV":
@@ -173,12 +173,9 @@ def given_tree(rule, tree, target_probs):
 
 
 def round_of(rule, tree, target_probs):
-    """The same from `judge` on the full vocabulary, no slots, no dice."""
-    shape = shape_of(tuple(tree.parents.tolist()))
-    draft, target = (p.double().numpy() / p.double().numpy().sum(-1, keepdims=True).clip(1e-300)
-                     for p in (tree.draft_probs, target_probs))
-    arrays = (shape, tree.tokens.numpy()[None], draft[None], target[None])
-    ends, residual = rule.judge(*arrays)
+    """The same from `judge`, without dice."""
+    shape, *arrays = as_arrays(tree, target_probs)
+    ends, residual = rule.judge(shape, *arrays)
     emitted = {}
     for row, end in enumerate(ends[0]):
         for token, mass in enumerate(residual[0, row] / max(residual[0, row].sum(), 1e-300)):
@@ -187,30 +184,16 @@ def round_of(rule, tree, target_probs):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_call_on_one_tree_equals_judge_on_the_full_vocabulary(name):
+def test_the_call_on_one_tree_equals_judge(name):
     for seed in range(2):
         b = 1 if name == "BV" else 2
         for children_of in (multi_chain,) if name in ("BV", "GBV") else (complete, multi_chain):
             tree, target = random_tree(seed, children_of, b)
             emitted = given_tree(RULES[name], tree, target)
             assert total_variation(emitted, round_of(RULES[name], tree, target)) < 1e-12
-
-
-def test_trees_without_replacement_are_not_for_these_rules():
-    """Chapter 02 draws children without replacement, for its multi_round alone."""
-    def bias(rule, branching, vocab=3):
-        model, draft = ToyModel(5, vocab), ToyDraft(ToyModel(99, vocab))
-
-        def start(dice):
-            drafter = TreeDrafter(draft, branching, Sampler(1), dice)
-            return speculate(ToyTarget(model), drafter, [0], Sampler(1), dice, rule)
-
-        emitted = loop_distribution(start, model, Sampler(1), [0], 1, len(branching) + 2)
-        plain = target_distribution(model, Sampler(1), [0], len(branching) + 2)
-        return total_variation(emitted, plain)
-
-    assert bias(multi_round, (2,), vocab=4) < 1e-12
-    assert bias(LayerVerification(RRS), (2,), vocab=4) > 1e-3
+    # A root alone emits the target's own token.
+    emitted = given_tree(RULES[name], Tree([1], [-1]), torch.tensor([[0.25, 0.75, 0.0]]))
+    assert emitted == {((0,), 0): pytest.approx(0.25), ((0,), 1): pytest.approx(0.75)}
 
 
 # ---------------------------------------------------------------- identities
@@ -238,12 +221,10 @@ def test_on_a_chain_every_lifted_rule_is_block_verification(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_one_layer_lv_is_tv(kind):
-    for b in (1, 2, 3):
-        parents, models = shape_parents(complete, b, 1), tables(kind, 4, 1)
-        for step in STEPS.values():
-            tv, lv = (judged(lift(step), parents, models)
-                      for lift in (TokenVerification, LayerVerification))
-            assert abs(tv[0] - lv[0]).max() < 1e-15 and abs(tv[1] - lv[1]).max() < 1e-15
+    for b, step in ((b, step) for b in (1, 2, 3) for step in STEPS.values()):
+        tv, lv = (judged(lift(step), shape_parents(complete, b, 1), tables(kind, 4, 1))
+                  for lift in (TokenVerification, LayerVerification))
+        assert abs(tv[0] - lv[0]).max() < 1e-15 and abs(tv[1] - lv[1]).max() < 1e-15
 
 
 @pytest.mark.parametrize("case", grid(lift=(TokenVerification, LayerVerification), step=STEPS),
@@ -274,10 +255,9 @@ def test_flow_is_conserved(case):
 def test_expected_length_is_the_mean_over_the_ends():
     parents, models = shape_parents(complete, 2, 2), tables("related", 3, 2)
     shape, arrays, _, probability = all_trees(parents, models)
-    for name, rule in RULES.items():
-        if judges(name, "complete", 2):
-            mean = probability @ rule.expected_length(shape, *arrays)
-            assert mean == pytest.approx(bias_and_length(rule, parents, models)[1], abs=1e-12)
+    for name in TREES:
+        mean = probability @ RULES[name].expected_length(shape, *arrays)
+        assert mean == pytest.approx(bias_and_length(RULES[name], parents, models)[1], abs=1e-12)
 
 
 def test_layers_beat_tokens_and_the_optimum_beats_the_others():
@@ -286,7 +266,7 @@ def test_layers_beat_tokens_and_the_optimum_beats_the_others():
         parents = shape_parents(SHAPES[shape], 2, 2)
         models = [tables("related", V, 2, seed) for seed in range(4)]
         length = {name: np.mean([bias_and_length(RULES[name], parents, m)[1] for m in models])
-                  for name in RULES if judges(name, shape, 2) and name != "GBV"}
+                  for name in TREES}
         for step in STEPS:
             assert length[f"LV + {step}"] > length[f"TV + {step}"] + 0.001
         assert length["LV + GR"] == max(length.values())
@@ -300,3 +280,172 @@ def test_by_hand_a_chain_of_two():
         scores, flow = lift(SpS).scores(*arrays)
         assert scores[0, 1] == pytest.approx(0.2, abs=1e-7)
         assert flow[0, 1].sum() == pytest.approx(second, abs=1e-7)
+
+
+# ---------------------------------------------------------------- wrong rules
+
+SHORTER = {  # lossless: only the length shows it
+    "the target is scaled by a_v instead of A: lossless, but shorter":
+        ("score_children", [-1, 0, 0, 1, 1, 2, 3, 5], 0.02),
+    "leaves have a part in A: lossless, but shorter":
+        ("inclusion_scores", [-1, 0, 0, 1, 3], 0.005),
+}
+
+
+@pytest.mark.parametrize("step", ["K-SEQ", "RRS", "CappedGR"])
+@pytest.mark.parametrize("name, sentence", wrong_variants(
+    WRONG, "score_children", "still_owed", "stop_probabilities", but=(
+        *SHORTER, "rounding may leave a negative probability",
+        "0 is divided by 0 where everything goes on")), ids=str)
+def test_wrong_lifts_are_caught(name, sentence, step):
+    models = tables("related", 2, 2)
+    shape, arrays, *_ = trees = all_trees(shape_parents(SHAPES["tapered"], 2, 2), models)
+    with replaced(layer_verification, **{name: WRONG[name][sentence]}):
+        ends, residual = LayerVerification(STEPS[step]).judge(shape, *arrays)
+    emitted = exact_trees.distribution_of(ends, residual, trees, models)
+    assert 0.5 * abs(emitted - exact_trees.target_distribution_of(models, 2)).sum() > 1e-3
+
+
+@pytest.mark.parametrize("step", ["K-SEQ", "RRS", "CappedGR"])
+@pytest.mark.parametrize("sentence", SHORTER)
+def test_lifts_that_stay_lossless_but_accept_less_are_caught(sentence, step):
+    name, parents, loss = SHORTER[sentence]
+    rule, models = LayerVerification(STEPS[step]), tables("related", 2, 3)
+    right = bias_and_length(rule, parents, models)
+    with replaced(layer_verification, **{name: WRONG[name][sentence]}):
+        wrong = bias_and_length(rule, parents, models)
+    assert right[0] < 1e-12 and wrong[0] < 1e-12 and wrong[1] < right[1] - loss
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_a_root_that_divides_zero_by_zero_is_caught():
+    """h of the root is 1; where draft and target agree, Equation 1 would say 0 / 0 there."""
+    (wrong,) = WRONG["end_probabilities"].values()
+    with replaced(layer_verification, end_probabilities=wrong), pytest.raises(AssertionError):
+        bias_and_length(LayerVerification(RRS), [-1, 0, 0], tables("equal", 2, 1, 1))
+
+
+CHAIN, CHAINS = shape_parents(complete, 1, 3), shape_parents(multi_chain, 2, 1)
+
+
+@pytest.mark.parametrize("name, sentence", wrong_variants(
+    WRONG, "block_verify", "GreedyBlockVerification", "TraversalVerification"), ids=str)
+def test_wrong_block_rules_are_caught(name, sentence):
+    wrong = WRONG[name][sentence]
+    rule = BlockVerification() if name == "block_verify" else wrong()
+    given = {"block_verify": (CHAIN, tables("random", 3, 3)),
+             "TraversalVerification": (shape_parents(complete, 2, 2), tables("related", 3, 2))}
+    equal = tables("equal" if "ratio" in sentence else "related", 4, 1)
+    with replaced(block_rules, **{name: wrong}):
+        assert bias_and_length(rule, *given.get(name, (CHAINS, equal)))[0] > 1e-3
+
+
+def test_gbv_keeps_its_digits_for_a_rare_prefix():
+    """hi^K - lo^K would have lost most digits where the prefix has probability 1e-12."""
+    rare = 1e-12
+    draft = np.array([[[rare, 0.5, 0.5 - rare], [0.2, 0.5, 0.3], [0, 0, 0]]])
+    target = np.array([[[0.3, 0.3, 0.4], [0.3, 0.3, 0.4], [1, 0, 0]]])
+    # Two equal chains: token 0 has by far the best ratio, so below = 1 - rare, joint = rare.
+    draft, target = (np.concatenate([p, p[:, 1:]], axis=1) for p in (draft, target))
+    chains, tokens = np.array([[0, 1, 2], [0, 3, 4]]), np.array([[0, 0, 1, 0, 1]])
+    _, emitted = GreedyBlockVerification.best(chains, tokens, draft, target)
+    # Below the rare prefix the maximum of two is, to 1e-12, a single draw.
+    assert emitted[0, 1] == pytest.approx(draft[0, 1], abs=2e-12)
+
+
+class Untruncated(SampledTreeDrafter):
+    """Its draft_probs stand before top-k instead of after it."""
+
+    def propose(self, root, room):
+        tree = super().propose(root, room)
+        untruncated = self.model.level([root], [-1]).softmax(-1)
+        return Tree(tree.tokens, tree.parents,
+                    torch.cat([untruncated, torch.zeros(len(tree) - 1, 4)]))
+
+
+@pytest.mark.parametrize("make, exact, biased", [
+    # one that walks, one that judges the whole tree, one that judges it from its leaves up
+    (lambda model, dice: SampledTreeDrafter(model, [-1, 0, 0], Sampler(1, top_k=2), dice),
+     [TokenVerification(RRS), LayerVerification(KSEQ), TraversalVerification()], []),
+    (lambda model, dice: Untruncated(model, [-1, 0, 0], Sampler(1, top_k=2), dice),
+     [], [TokenVerification(RRS), LayerVerification(KSEQ), TraversalVerification()]),
+    # the top tokens are no draws; and chapter 02's children are drawn without replacement
+    (lambda model, dice: TreeDrafter(model, (2,)),
+     [walk], [TokenVerification(RRS), LayerVerification(KSEQ), TraversalVerification()]),
+    (lambda model, dice: TreeDrafter(model, (2,), Sampler(1), dice),
+     [multi_round], [LayerVerification(RRS)]),
+], ids=["as it was drawn", "before top-k", "top tokens", "without replacement"])
+def test_a_tree_that_was_not_drawn_as_its_rule_thinks_is_caught(make, exact, biased):
+    drafter = ToyDraft(ToyModel(99, 4))
+    for rule in exact + biased:
+        bias = loop_bias(lambda target, dice, rule=rule: speculate(
+            target, make(drafter, dice), [0], Sampler(1), dice, rule), Sampler(1), 1, 2,
+            ToyModel(5, 4), [0])
+        assert bias < 1e-12 if rule in exact else bias > 1e-3
+
+
+# ---------------------------------------------------------------- decoding, and the trees
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_greedy_text_equals_plain_decoding_across_the_window(name):
+    target = random_gpt(3, block_size=16)
+    parents = shape_parents(multi_chain, 1 if name == "BV" else 2, 4)
+    check_greedy(target, [1, 2, 3], *(
+        lambda sampler, dice, small=small: decode_layered(
+            target, TreeGPT(small), RULES[name], parents, [1, 2, 3], sampler, dice)
+        for small in (random_gpt(103, block_size=16), target)), length=30)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name != "GBV"])
+def test_a_drafter_equal_to_the_target_is_accepted_in_full(name):
+    target = random_gpt(3, block_size=128)
+    parents = shape_parents(multi_chain, 1 if name == "BV" else 2, 3)
+    steps = decode_layered(target, TreeGPT(target), RULES[name], parents, [1, 2, 3], Sampler(1),
+                           Dice(2))
+    # K-SEQ's rho ends 1e-6 above 1; everything else is rounding.
+    assert collect(steps, 61).tau == pytest.approx(4, abs=0.01)
+
+
+def test_shapes():
+    widths = {(shape, b): [len(layer.rows) for layer in
+                           shape_of(tuple(shape_parents(SHAPES[shape], b, 4))).layers]
+              for shape in SHAPES for b in (1, 2, 3)}
+    assert widths["multi-chain", 2] == [1, 2, 2, 2, 2]
+    assert widths["tapered", 2] == [1, 2, 3, 4, 5]
+    assert widths["tapered", 3] == [1, 3, 6, 10, 15]
+    assert widths["complete", 2] == [1, 2, 4, 8, 16]
+    assert widths["multi-chain", 1] == widths["tapered", 1] == widths["complete", 1] == [1] * 5
+
+
+def test_the_drafter_asks_once_a_layer_and_keeps_the_distribution_of_each_node():
+    asked = []
+
+    def level(tokens, parents):
+        asked.append((list(tokens), list(parents)))
+        return torch.tensor([[0.0, 0.25, 0.75]]).repeat(len(tokens), 1)
+
+    parents = shape_parents(SHAPES["tapered"], 2, 3)
+    tree = sample_tree(2, parents, level, Dice(0))
+    assert tree.parents.tolist() == parents == [-1, 0, 0, 1, 1, 2, 3, 3, 4, 5]
+    tokens = tree.tokens.tolist()
+    assert asked == [([2], [-1]), (tokens[1:3], [0, 0]), (tokens[3:6], [1, 1, 2])]
+    assert 0 not in tokens[1:] and bool((tree.draft_probs[:6, 2] == 0.75).all())
+
+
+def test_bad_input():
+    tree, target = random_tree(0)
+    for rule in RULES.values():
+        with pytest.raises(ValueError, match="has no draft_probs"):
+            rule(Tree(tree.tokens, tree.parents), target, Dice(0))
+    with pytest.raises(ValueError, match="BV judges chains"):
+        BlockVerification()(tree, target, Dice(0))
+    with pytest.raises(ValueError, match="parts below it"):
+        GreedyBlockVerification()(tree, target, Dice(0))
+    with pytest.raises(ValueError, match="of one length"):
+        GreedyBlockVerification().judge(shape_of((-1, 0, 0, 1)), None, None, None)
+    with pytest.raises(ValueError, match="SpS judges 1 child"):
+        LayerVerification(SpS)(tree, target, Dice(0))
+    for b, depth in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="must be at least 1"):
+            shape_parents(complete, b, depth)
