@@ -2,13 +2,13 @@
 
 import argparse
 import ast
+import io
 import json
-import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -80,37 +80,6 @@ def test_imports_run_one_way():
                 assert "experiments" not in other and "pictures" not in other, f"{path}: {name}"
 
 
-def test_no_import_circle():
-    needs = {name: {n for n, _ in imports_of(path)} & set(MODULES) - {name}
-             for name, path in MODULES.items()}
-    while needs:
-        free = {name for name, others in needs.items() if not others}
-        assert free, f"these modules import each other in a circle: {sorted(needs)}"
-        needs = {name: others - free for name, others in needs.items() if name not in free}
-
-
-def test_imports_stand_at_the_top_of_the_file():
-    for path in TAUGHT:
-        top = set(ast.parse(path.read_text(encoding="utf-8")).body)
-        lines = {node.lineno for node in top}
-        for name, node in imports_of(path):
-            assert node.lineno in lines or "try:" in path.read_text(encoding="utf-8"), (
-                f"{path} imports {name} inside a function")
-
-
-def test_an_import_from_an_earlier_chapter_says_which():
-    for path in TAUGHT:
-        room = path.relative_to(ROOT).parts[0]
-        if room == "nanogpt":
-            continue
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for name, node in imports_of(path):
-            other = MODULES[name].relative_to(ROOT).parts[0] if name in MODULES else room
-            if other not in (room, "nanogpt"):
-                assert f"# chapter {other[:2]}" in " ".join(
-                    lines[node.lineno - 1:node.end_lineno]), f"{path}: {name}"
-
-
 def test_only_scripts_find_the_project_by_themselves():
     """And the file that a notebook runs first; nanogpt/__init__.py then finds the chapters."""
     for path in TAUGHT:
@@ -130,127 +99,50 @@ def test_no_function_is_too_long():
                 assert node.end_lineno - first.lineno < 40, f"{path}: {node.name}"
 
 
-def definitions(node, prefix=""):
-    """(dotted name, node) of every public function, class and method below a syntax tree node."""
-    for child in node.body:
-        if isinstance(child, (ast.FunctionDef, ast.ClassDef)) and not child.name.startswith("_"):
-            yield prefix + child.name, child
-            if isinstance(child, ast.ClassDef):
-                yield from definitions(child, f"{prefix}{child.name}.")
-
-
 def parse(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-# A method of one of these names keeps a contract that is written down where it begins: the
-# drafters' in `speculate`, the rules' in tree_rule.py, torch's own, the Dice's.
-CONTRACTS = {"reset", "observe", "propose", "level", "logits", "draw", "flip", "judge", "accept",
-             "forward", "state_dict", "load_state_dict", "commit", "new_cache", "encode", "decode"}
-TENSORS = re.compile(
-    r"(x|logits|log_probs|hidden|mask|anchors|scores|flow|weight|target_mass|marginals|"
-    r"(target_|draft_)?probs)$")
-# (N, V), (N - 1,), (..., C_in); or a list; or a docstring that sends the reader to another
-SHAPE = re.compile(r"\((\.\.\.|[A-Z0-9a-z_*+\- ]+),[^()]*\)|\b[Ss]ee |\bas (`|for )|(a|per) row\b")
+def code_tokens(path):
+    """Python's tokens, without comments, docstrings and layout: golf gains nothing."""
+    text = path.read_text(encoding="utf-8")
+    docs = {line for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+            for line in range(node.lineno, node.end_lineno + 1)}
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+              tokenize.ENDMARKER}
+    return sum(token.type not in layout and token.start[0] not in docs
+               for token in tokenize.generate_tokens(io.StringIO(text).readline))
 
 
-@pytest.mark.parametrize("path", TAUGHT, ids=place)
-def test_public_names_are_documented(path):
-    assert ast.get_docstring(parse(path))
-    for name, node in definitions(parse(path)):
-        short = name.split(".")[-1]
-        obvious = "." in name and (short in CONTRACTS or len(node.body) == 1)
-        assert ast.get_docstring(node) or short == "main" or obvious, f"{name} has no docstring"
+def part_of(path):
+    """Which budget a file counts on."""
+    room = path.relative_to(ROOT).parts[0]
+    if room in ("tests", "nanogpt"):
+        return room
+    extra = {"toy_experiment", "real_model"}  # scripts beside the rooms
+    return "concept" if path.parent in CHAPTERS and not is_room(path) and path.stem not in extra \
+        else "rooms"
 
 
-@pytest.mark.parametrize("path", TAUGHT, ids=place)
-def test_tensors_come_with_their_shapes(path):
-    for name, node in definitions(parse(path)):
-        text = ast.get_docstring(node)
-        if isinstance(node, ast.FunctionDef) and text and name.split(".")[-1] not in CONTRACTS:
-            tensors = [a.arg for a in node.args.args if TENSORS.match(a.arg)]
-            assert not tensors or SHAPE.search(text), f"{name}: which shape have {tensors}?"
+# Today's sizes. To be lowered to: tests 58,000, concept 19,000, rooms 20,000, nanogpt 21,000.
+BUDGET = {"tests": 97_000, "concept": 19_000, "rooms": 45_000, "nanogpt": 36_000}
+FILES = 178  # to be lowered to 100
 
 
-def test_no_file_is_too_long():
-    for path in SOURCES:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path
+def test_the_house_does_not_grow():
+    files = [path for path in SOURCES if path.name != "exercise.py"]
+    assert len(files) <= FILES
+    for part, budget in BUDGET.items():
+        used = sum(code_tokens(path) for path in files if part_of(path) == part)
+        assert used <= budget, f"{part} has {used} code tokens; the budget is {budget}"
 
 
 def test_sources_print_ascii():
     """A console may not know more; only tests may hold other characters."""
     for path in TAUGHT:
         assert path.read_text(encoding="utf-8").isascii(), path
-
-
-START_ALL = """
-import contextlib, io, json, runpy, sys, traceback
-root, *scripts = sys.argv[1:]
-# No editable install: its folders are the root and those in it, but for a virtual environment's.
-away = [place for place in sys.path[1:] if place != root and place.rpartition("/")[0] != root]
-answers = {}
-for script in scripts:
-    sys.path[:] = [script.rpartition("/")[0], *away]
-    for name, module in list(sys.modules.items()):
-        known = vars(module)  # not getattr: torch has modules that answer to any name
-        places = [known.get("__file__") or "", *known.get("__path__", [])]
-        own = (str(place).startswith(root + "/") and "site-packages" not in str(place)
-               for place in places)
-        if name != "__main__" and any(own):
-            del sys.modules[name]
-    sys.argv[:], out = [script, "--help"], io.StringIO()
-    try:
-        with contextlib.redirect_stdout(out):
-            runpy.run_path(script, run_name="__main__")
-        answers[script] = "it does not stop after --help"
-    except SystemExit as stopped:
-        answers[script] = out.getvalue() if not stopped.code else f"exit status {stopped.code}"
-    except BaseException:
-        answers[script] = traceback.format_exc()
-print(json.dumps(answers))
-"""
-
-
-@pytest.fixture(scope="module")
-def started_alone(tmp_path_factory):
-    """{script: what it says to --help}, without an installation and from another folder.
-
-    One process starts them all, since loading torch takes longer than all scripts; before each, it
-    forgets the project's modules and where they are.
-    """
-    answer = subprocess.run(
-        [sys.executable, "-c", START_ALL, ROOT.as_posix(), *(p.as_posix() for p in SCRIPTS)],
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        cwd=tmp_path_factory.mktemp("elsewhere"), capture_output=True, text=True, timeout=600)
-    assert answer.returncode == 0, answer.stderr
-    return json.loads(answer.stdout.splitlines()[-1])
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=place)
-def test_scripts_start_from_any_folder_without_an_installation(script, started_alone):
-    assert "--help" in started_alone[script.as_posix()], started_alone[script.as_posix()]
-
-
-# The packages that a module belongs to, where the names differ; jupyter brings IPython.
-PACKAGES = {"PIL": "pillow", "IPython": "jupyter", "sklearn": "scikit-learn",
-            "huggingface_hub": "huggingface-hub"}
-
-
-def test_whatever_is_imported_is_declared():
-    """The stage and the chapters run on the dependencies; tests may use every extra."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    needed, extras = text.split("[project.optional-dependencies]")
-    declared = set(re.findall(r'"([A-Za-z-]+)>=', needed))
-    optional = declared | set(re.findall(r'"([A-Za-z-]+)>=', extras.split("[tool")[0]))
-    own = {name.split(".")[0] for name in MODULES} | {"experiments", "exercise"}
-    for path in SOURCES:
-        trying = "except ImportError" in path.read_text(encoding="utf-8")
-        for name, _ in imports_of(path):
-            top = name.split(".")[0]
-            if top in own or top in sys.stdlib_module_names:
-                continue
-            allowed = optional if "tests" in path.parts or trying else declared
-            assert PACKAGES.get(top, top) in allowed, f"{path} imports {name}"
 
 
 def cells(path):
