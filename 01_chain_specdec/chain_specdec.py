@@ -28,22 +28,11 @@ from nanogpt.decoding import Context, Step, tokens_on
 # ---------------------------------------------------------------- two draft models
 
 
-LARGEST_TABLE = 8192  # tokens of a bigram's vocabulary: a table of 256 MiB
-
-
 class BigramDraft:
     """The cheapest language model there is: a table of which token follows which."""
 
     def __init__(self, tokens, vocab_size, smoothing=0.1):
-        """tokens (T,): the text to count; smoothing: added to each count.
-
-        Raises ValueError for a vocabulary whose table would not fit, or a smoothing of 0.
-        """
-        if vocab_size > LARGEST_TABLE:
-            raise ValueError(f"a bigram table of {vocab_size} x {vocab_size} tokens does not fit; "
-                             f"this drafter takes vocabularies up to {LARGEST_TABLE}")
-        if not smoothing > 0:
-            raise ValueError(f"smoothing is {smoothing}; it must be above 0")
+        """tokens (T,): the text to count; smoothing: added to each count, above 0."""
         # A pair (before, after) as one number, in the order in which view() lays out a table.
         pairs = tokens[:-1] * vocab_size + tokens[1:]
         counts = torch.bincount(pairs, minlength=vocab_size**2).view(vocab_size, vocab_size)

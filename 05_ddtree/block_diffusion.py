@@ -26,9 +26,6 @@ from nanogpt.model import KVCache, norm, rotate
 # ---------------------------------------------------------------- the network
 
 
-LARGEST_TABLE = 2 ** 28  # numbers in a transition table: 1 GiB
-
-
 @dataclass(frozen=True)
 class BlockConfig:
     """The shape of a drafter; with the target's it determines the weights."""
@@ -86,18 +83,15 @@ class BlockLayer(nn.Module):
 class BlockDrafter(nn.Module):
     """The drafter's weights. The target's embedding and output matrix are borrowed, not owned."""
 
+    home = "cpu"  # where its few logits are worked on
+
     def __init__(self, target, config):
         super().__init__()
         n_embd, n_head = target.config.n_embd, target.config.n_head
-        layers, there = config.feature_layers, range(target.config.n_layer + 1)
-        if not layers or not set(layers) <= set(there) or config.length < 1:
-            raise ValueError(
-                f"feature layers {layers} and length {config.length} do not fit a "
-                f"target of {target.config.n_layer} layers"
-            )
         self.config = config
         self.borrowed = [target]  # in a list, so that it is no submodule and gets no gradient
-        self.fuse = nn.Linear(len(config.feature_layers) * n_embd, n_embd, bias=False)
+        self.width = len(config.feature_layers) * n_embd  # F*C, of the features
+        self.fuse = nn.Linear(self.width, n_embd, bias=False)
         # "Not known yet", a vector of the drafter's own: 62 characters leave no token to spare.
         # Its entries start as large as those of the embeddings that it stands among.
         self.mask = nn.Parameter(torch.randn(n_embd) * target.embed.weight.std().item())
@@ -106,9 +100,6 @@ class BlockDrafter(nn.Module):
         )
         # W: what the token before slot k adds to the slot's logits. It starts at "nothing".
         vocab = target.config.vocab_size
-        if config.transition and config.length * vocab ** 2 > LARGEST_TABLE:
-            raise ValueError(f"a transition table of {config.length} x {vocab} x {vocab} does not "
-                             "fit; train the drafter without one")
         self.transition = (nn.Parameter(torch.zeros(config.length, vocab, vocab))
                            if config.transition else None)
         for block in self.blocks:  # each layer starts as the identity, as the target's do
@@ -118,6 +109,14 @@ class BlockDrafter(nn.Module):
     @property
     def target(self):
         return self.borrowed[0]
+
+    def new_cache(self):
+        """For the keys and values of the context and of one block."""
+        # Heads and width are the target's, so the target's kind of cache serves, with fewer
+        # layers. Behind a full window there is room for one block.
+        shape = replace(self.target.config, n_layer=self.config.n_layer)
+        rows = self.target.block_size + self.config.length + 1
+        return KVCache(shape, 1, rows, self.target.device, self.mask.dtype)
 
     def features(self, hidden):
         """The target's list of (B, T, C) -> its feature layers side by side, (B, T, F*C)."""
@@ -155,26 +154,19 @@ class BlockDrafter(nn.Module):
 class BlockDraft:
     """Runs the network beside the target: its context cache and its marginals.
 
-    temperature: > 0, divides the logits before they become marginals.
-    Raises ValueError for another temperature.
+    network: a BlockDrafter, or a published one (dflash.py); temperature: > 0, divides the logits
+    before they become marginals.
     """
 
     def __init__(self, network, temperature=1.0):
-        if not temperature > 0:
-            raise ValueError(f"the drafter's temperature is {temperature}; it must be above 0")
         self.network, self.temperature = network, temperature
-        target = network.target
-        # Heads and width are the target's, so the target's kind of cache serves, with fewer
-        # layers. Behind a full window there is room for one block.
-        shape = replace(target.config, n_layer=network.config.n_layer)
-        rows = target.block_size + network.config.length + 1
-        self.cache = KVCache(shape, 1, rows, target.device, network.mask.dtype)
+        self.cache = network.new_cache()
         self.reset()
 
     def reset(self):
         self.cache.length = 0
-        width = len(self.network.config.feature_layers) * self.network.target.config.n_embd
-        self.unread = self.cache.kv.new_zeros(1, 0, width)  # features that no pass has read yet
+        # Features that no pass has read yet.
+        self.unread = self.cache.kv.new_zeros(1, 0, self.network.width)
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
@@ -189,7 +181,7 @@ class BlockDraft:
     def logits(self, root, room):
         """One drafter pass over the unread features and the block.
 
-        -> (L, V) on the CPU, one row per slot; fewer rows if room < L.
+        -> (L, V) on the network's `home`, one row per slot; fewer rows if room < L.
         """
         length = min(self.network.config.length, room)
         if length < 1:
@@ -203,11 +195,11 @@ class BlockDraft:
         # next pass: they held guesses, and the target's features of what was accepted replace them.
         self.cache.commit(list(range(T)))
         self.unread = self.unread[:, T:]
-        return logits[0, 0].float().cpu()
+        return logits[0, 0].float().to(self.network.home)
 
     @torch.inference_mode()
     def marginals(self, root, room):
-        """One pass -> log q_1..q_L, (L, V) on the CPU; fewer rows if room < L."""
+        """One pass -> log q_1..q_L, (L, V); fewer rows if room < L."""
         logits, table = self.logits(root, room), self.network.transition
         if table is None:
             return torch.log_softmax(logits / self.temperature, -1)

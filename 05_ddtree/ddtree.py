@@ -157,7 +157,7 @@ def draft_temperature(temperature):
 class DDTreeDrafter(BlockDraft):
     """The drafter of this chapter: one pass, then the best tree of `budget` nodes.
 
-    Raises ValueError if budget < 1 or the temperature is not above 0.
+    Raises ValueError if budget < 1.
     """
 
     def __init__(self, network, budget, temperature=1.0):

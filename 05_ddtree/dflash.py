@@ -28,8 +28,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from block_diffusion import BlockDraft
-from ddtree import BlockChainDrafter, DDTreeDrafter
 from nanogpt.model import KVCache
 
 try:  # the extra [real]; nanogpt.transformers_model.need_transformers says so if it is missing
@@ -165,7 +163,8 @@ class DFlash(nn.Module):
         check_fit(config, theirs)
         self.config, self.borrowed = config, [target]  # in a list, so that it is no submodule
         C = sizes.hidden_size
-        self.fc = nn.Linear(len(config.feature_layers) * C, C, bias=False)
+        self.width = len(config.feature_layers) * C
+        self.fc = nn.Linear(self.width, C, bias=False)
         self.hidden_norm = qwen3().Qwen3RMSNorm(C, sizes.rms_norm_eps)
         self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.num_hidden_layers))
         self.norm = qwen3().Qwen3RMSNorm(C, sizes.rms_norm_eps)
@@ -178,31 +177,48 @@ class DFlash(nn.Module):
     def target(self):
         return self.borrowed[0]
 
+    @property
+    def home(self):
+        return self.fc.weight.device  # (L, V) is large here; of each row the heap wants the best
+
+    def new_cache(self):
+        sizes, weight = self.config.sizes, self.fc.weight
+        shape = SimpleNamespace(
+            n_layer=sizes.num_hidden_layers, n_head=sizes.num_key_value_heads,
+            n_embd=sizes.num_key_value_heads * sizes.head_dim)  # fewer heads than the queries'
+        # Not a whole window at once: 40,000 rows of a 4B model's drafter would take 0.8 GB.
+        return KVCache(shape, 1, SPARE, weight.device, weight.dtype)
+
     def features(self, hidden):
         """The target's list of (1, T, C) -> its feature layers side by side, (1, T, F*C)."""
         return torch.cat([hidden[i] for i in self.config.feature_layers], -1)
 
-    def forward(self, features, root, start, length, cache):
-        """One block [root, mask, ..., mask] behind its context -> logits (length, V).
+    def embed(self, tokens):
+        return self.embed_tokens(tokens)
 
-        features (1, T, F*C): of the context rows from position `start` on, which the cache does
-        not hold yet; the caller commits them.
+    def forward(self, features, roots, positions, cache):
+        """One block [root, mask x L] behind its context -> logits (1, 1, L, V).
+
+        Arguments as of BlockDrafter.forward, for one block; positions: a slice.
         """
         # z-lab's root only tells the other slots what to continue; DeepSpec's predicts as well, so
         # that its block needs one slot less.
         T, skipped = features.shape[1], 0 if self.config.root_predicts else 1
         owner = self if self.config.root_predicts else self.target
-        block = [root] + [self.config.mask_token] * (length + skipped - 1)
-        tokens = torch.tensor([block], device=features.device)  # (1, R)
-        x = self.embed_tokens(tokens) if owner is self else owner.embed(tokens)  # (1, R, C)
+        R = positions.stop - positions.start - T - (1 - skipped)
+        tokens = torch.full((1, R), self.config.mask_token, device=features.device)
+        tokens[:, 0] = roots[0, 0]
+        x = owner.embed(tokens)  # (1, R, C)
+        if cache.length + T + R > cache.kv.shape[-2]:
+            cache.reserve(T + R + SPARE)
         # The context's new rows, then the root, which the target has not read, then the masks.
-        positions = torch.arange(start, start + T + len(block), device=features.device)
-        cos, sin = self.rotary_emb(x, positions[None])  # (1, T + R, hd)
+        rows = torch.arange(positions.start, positions.start + T + R, device=features.device)
+        cos, sin = self.rotary_emb(x, rows[None])  # (1, T + R, hd)
         # The same vector for every layer, and no layer changes it: its keys and values are final.
         context = self.hidden_norm(self.fc(features))  # (1, T, C)
         for layer, block in enumerate(self.layers):
             x = block(x, context, cos, sin, cache, layer)
-        return owner.lm_head(self.norm(x))[0, skipped:]
+        return owner.lm_head(self.norm(x))[:, None, skipped:]
 
 
 def check_fit(config, theirs):
@@ -248,50 +264,3 @@ def load_dflash(folder, target):
                          f"{wrong[0]}")
     network.load_state_dict(weights)
     return network.to(target.device, target.model.dtype).eval().requires_grad_(False)
-
-
-# ---------------------------------------------------------------- beside the target
-
-
-class DFlashDraft(BlockDraft):
-    """Runs a published network as chapter 05's BlockDraft runs ours: same cache, same words."""
-
-    def __init__(self, network, temperature=1.0):
-        if not temperature > 0:
-            raise ValueError(f"the drafter's temperature is {temperature}; it must be above 0")
-        self.network, self.temperature = network, temperature
-        sizes, weight = network.config.sizes, network.fc.weight
-        shape = SimpleNamespace(
-            n_layer=sizes.num_hidden_layers, n_head=sizes.num_key_value_heads,
-            n_embd=sizes.num_key_value_heads * sizes.head_dim)  # fewer heads than the queries'
-        # The same cache as ours, with the context's rows only.
-        # Not a whole window at once: 40,000 rows of a 4B model's drafter would take 0.8 GB.
-        self.cache = KVCache(shape, 1, SPARE, weight.device, weight.dtype)
-        self.reset()
-
-    def reset(self):
-        self.cache.length = 0
-        self.unread = self.cache.kv.new_zeros(1, 0, self.network.fc.in_features)
-
-    @torch.inference_mode()
-    def logits(self, root, room):
-        """As BlockDraft.logits, but on the target's device: (L, V) is large here, and of each row
-        the heap wants the best few."""
-        length = min(self.network.config.length, room)
-        if length < 1:
-            return torch.zeros(0, self.network.target.config.vocab_size)
-        start, T = self.cache.length, self.unread.shape[1]
-        if start + T + length + 1 > self.cache.kv.shape[-2]:
-            self.cache.reserve(T + length + 1 + SPARE)
-        logits = self.network(self.unread, root, start, length, self.cache)  # (L, V)
-        self.cache.commit(list(range(T)))  # the context's rows; the block's are overwritten
-        self.unread = self.unread[:, T:]
-        return logits.float()
-
-
-class DFlashTree(DDTreeDrafter, DFlashDraft):
-    """DDTree on a published network: DDTreeDrafter's heap, DFlashDraft's marginals."""
-
-
-class DFlashChain(BlockChainDrafter, DFlashDraft):
-    """The published way: one sequence a pass."""

@@ -296,8 +296,6 @@ def test_near_the_end_of_the_window():
 
 def test_bad_input():
     target = random_gpt(0)
-    with pytest.raises(ValueError, match="no transition table"):
-        ConditionalTreeDrafter(random_drafter(target, 0), 4)
     with pytest.raises(ValueError, match="budget is 0"):
         ConditionalTreeDrafter(random_drafter(target, 0, transition=True), 0)
     levels = observed(BlockLevels(random_drafter(target, 0, 2, transition=True)), [1, 5], [2])

@@ -343,11 +343,5 @@ def test_a_cold_drafter_sharpens_its_marginals_and_deepens_its_tree():
 
 
 def test_bad_input():
-    target = random_gpt(0)
     with pytest.raises(ValueError, match="budget is 0"):
-        DDTreeDrafter(random_drafter(target, 0), 0)
-    with pytest.raises(ValueError, match="temperature is 0"):
-        DDTreeDrafter(random_drafter(target, 0), 4, temperature=0)
-    for length, layers in [(4, (9,)), (4, (-1,)), (4, ()), (0, (1,))]:
-        with pytest.raises(ValueError, match="do not fit"):
-            BlockDrafter(target, BlockConfig(length, 1, layers))
+        DDTreeDrafter(random_drafter(random_gpt(0), 0), 0)

@@ -7,7 +7,7 @@ import torch
 
 from nanogpt import transformers_model
 from chain_specdec import GPTDraft, speculate_chain
-from dflash import DFlashChain, DFlashTree
+from ddtree import BlockChainDrafter, DDTreeDrafter
 from experiments.compare_transformers import generate
 from experiments.real_model_lookup import LookupDrafter
 from nanogpt.account import print_differences
@@ -252,7 +252,8 @@ def drafters(target):
              "draft tree": TreeDrafter(TreeGPT(draft), (3, 2, 1))}
     if target.config.model_type == "qwen3":
         network = random_dflash(target)
-        found |= {"DDTree": DFlashTree(network, 40), "DFlash chain": DFlashChain(network)}
+        found |= {"DDTree": DDTreeDrafter(network, 40),
+                  "DFlash chain": BlockChainDrafter(network)}
     return found
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 
 from chain_specdec import GPTDraft, speculate_chain  # chapter 01
-from ddtree import draft_temperature
-from dflash import DFlashChain, DFlashTree
+from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
 from experiments.compare_transformers import CALL, generate
 from experiments.real_model_files import chat_tokens
 from experiments.real_model_lookup import LookupDrafter
@@ -103,8 +102,8 @@ def our_methods(models, sampler, budgets):
         drafters["draft model tree, 2x1x1x1"] = partial(draft_tree, models)
     if models.drafter is not None:
         temperature = draft_temperature(sampler.temperature)
-        drafters["DFlash chain"] = partial(DFlashChain, models.drafter)
-        drafters |= {f"DDTree, B={b}": partial(DFlashTree, models.drafter, b, temperature)
+        drafters["DFlash chain"] = partial(BlockChainDrafter, models.drafter)
+        drafters |= {f"DDTree, B={b}": partial(DDTreeDrafter, models.drafter, b, temperature)
                      for b in budgets}
     return starts | {name: partial(tree, models, make, sampler) for name, make in drafters.items()}
 
