@@ -53,7 +53,7 @@ class PackedLinear(nn.Module):
         """x (..., C_in) -> (..., C_out) in out_dtype."""
         x = x.to(self.dtype)
         # The products are rounded once, on the way out; inside they add up in float32.
-        if x.numel() <= self.plain_rows * x.shape[-1]:
+        if self.plain is not None and x.numel() <= self.plain_rows * x.shape[-1]:
             return F.linear(x, self.plain).to(self.out_dtype)
         y = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
         return y.to(self.out_dtype)
