@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from test_chain_specdec import random_gpt
+from exact import random_gpt
 from test_dual_draft_routing import random_heads
 from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty
 

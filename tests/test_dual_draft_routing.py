@@ -10,19 +10,16 @@ from draft_heads import DraftHead, HeadConfig
 from dual_draft_routing import (
     HeadDrafter,
     RoutedDrafter,
-    best_nodes,
     coin_flip,
     grow_tree,
-    mean_confidence,
-    route,
 )
-from exact import ToyModel, ToyTarget, loop_distribution, target_distribution, total_variation
+from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gpt
 from experiments.replay import Proposal, coin_tau, gain, replay_all
 from experiments.router_report import methods
+from merged_trees import prefixes
 from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyHead
-from nanogpt.sampling import Dice, Sampler
-from test_chain_specdec import random_gpt
+from nanogpt.sampling import Sampler
 from tree_attention import speculate, walk
 
 PROMPT = [0, 1]
@@ -45,12 +42,8 @@ def ragged_pair():
 
 def exact_bias(make_drafter, sampler, rounds=2, length=4, **speculation):
     """Total variation between the distribution of a decoding loop and the target's distribution."""
-    model = ToyModel(5, 3)
-    emitted = loop_distribution(
-        lambda dice: speculate(
-            ToyTarget(model), make_drafter(dice), PROMPT, sampler, dice, **speculation),
-        model, sampler, PROMPT, rounds, length)
-    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
+    return loop_bias(lambda target, dice: speculate(
+        target, make_drafter(dice), PROMPT, sampler, dice, **speculation), sampler, rounds, length)
 
 
 SAMPLERS = [Sampler(0), Sampler(0.7, top_p=0.9), Sampler(1, top_p=0.7), Sampler(1)]
@@ -69,28 +62,13 @@ def test_routing_is_exactly_lossless(sampler):
     assert coin < 1e-12
 
 
-class GPTModel:
-    """A real network with a ToyModel's interface: its logits for every prefix."""
-
-    def __init__(self, target):
-        self.target, self.known = target, {}
-
-    def logits(self, prefix):
-        prefix = tuple(prefix)
-        if prefix not in self.known:
-            with torch.inference_mode():
-                self.known[prefix] = self.target(torch.tensor([prefix]))[0][0, -1]
-        return self.known[prefix]
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=str)
 def test_heads_on_a_real_target_are_exactly_lossless(sampler):
     target = random_gpt(3, vocab=3)
     pair = [HeadDrafter(head, 2, 2, 3) for head in random_heads(target)]
-    model, drafter = GPTModel(target), RoutedDrafter(pair)
-    emitted = loop_distribution(lambda dice: speculate(target, drafter, PROMPT, sampler, dice),
-                   model, sampler, PROMPT, rounds=1, length=3)
-    assert total_variation(emitted, target_distribution(model, sampler, PROMPT, 3)) < 1e-12
+    drafter = RoutedDrafter(pair)
+    assert loop_bias(lambda _, dice: speculate(target, drafter, PROMPT, sampler, dice),
+                     sampler, 1, 3, GPTModel(target)) < 1e-12
 
 
 def test_a_router_that_looks_at_the_targets_token_is_caught():
@@ -126,13 +104,6 @@ def full_tree(head, root, depth, top_k):
     return scores
 
 
-def paths_of(tree):
-    paths = [()]
-    for token, parent in list(zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True))[1:]:
-        paths.append(paths[parent] + (token,))
-    return paths
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_pruned_expansion_keeps_the_best_nodes_of_the_full_one(seed):
     head = started(ToyHead(seed, vocab=5, scale=1.5), [1, 2])
@@ -141,8 +112,8 @@ def test_pruned_expansion_keeps_the_best_nodes_of_the_full_one(seed):
         everything = full_tree(head, 3, depth, top_k)
         wanted = sorted((s for path, s in everything.items() if path), reverse=True)[:budget]
         assert sorted(scores[1:], reverse=True) == pytest.approx(wanted, abs=1e-12)
-        assert len(set(paths_of(tree))) == len(tree) == min(budget, len(everything) - 1) + 1
-        for path, score in zip(paths_of(tree), scores, strict=True):
+        assert len(set(prefixes(tree))) == len(tree) == min(budget, len(everything) - 1) + 1
+        for path, score in zip(prefixes(tree), scores, strict=True):
             assert everything[path] == pytest.approx(score, abs=1e-12)
 
 
@@ -164,8 +135,6 @@ class FlatHead(ToyHead):
 
 
 def test_ties_keep_parents():
-    assert best_nodes([0, -1, -2, -1.5, -2], 3) == [0, 1, 2, 3]
-    assert best_nodes([0, -1, -1, -1], 2) == [0, 1, 2]
     for budget in (1, 2, 3):
         tree, scores = grow_tree(started(FlatHead(0), [1]), 1, 4, 2, budget)
         assert tree.parents.tolist() == list(range(-1, budget))  # Tree itself refuses orphans
@@ -173,14 +142,6 @@ def test_ties_keep_parents():
 
 
 # ---------------------------------------------------------------- the router
-
-
-def test_routing_rule_by_hand():
-    logs = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
-    assert mean_confidence(logs) == pytest.approx(0.5)
-    assert mean_confidence([0.0]) == 0
-    assert [route(mu) for mu in ([0.5, 0.4], [0.4, 0.5], [0.5, 0.5], [0.1, 0.2, 0.3])] \
-        == [0, 1, 0, 2]
 
 
 def test_the_more_confident_tree_is_the_one_proposed():
@@ -194,43 +155,15 @@ def test_the_more_confident_tree_is_the_one_proposed():
         tree = routed.propose(2, room=9)
         assert routed.choices == [index]
         assert routed.means[0][index] == max(routed.means[0])
-        assert paths_of(tree) == paths_of(sharp.propose(2, room=9))
-
-
-def assert_as_good_as_new(make, accept=walk, count=25):
-    """After any commit a drafter proposes what a fresh one does that reads the whole text.
-
-    make(pair of HeadDrafters) -> a drafter; the text slides out of the window of 32. -> the drafter
-    """
-    target = random_gpt(1)
-
-    def new():
-        return make([HeadDrafter(head, 4, 3, 7) for head in random_heads(target)])
-
-    drafter, text = new(), [1, 2, 3]
-    accepted = 0
-    for step in itertools.islice(speculate(target, drafter, text, Sampler(1), Dice(4), accept),
-                                 count):
-        text, accepted = text + step.tokens, accepted + len(step.tokens) - 1
-        if len(text) > 32:
-            break
-        with torch.inference_mode():
-            _, hidden = target(torch.tensor([text[:-1]]))
-        fresh = new()
-        fresh.observe(text[:-1], hidden, list(range(len(text) - 1)))
-        mine, expected = drafter.propose(text[-1], 9), fresh.propose(text[-1], 9)
-        assert mine.tokens.tolist() == expected.tokens.tolist()
-        assert mine.parents.tolist() == expected.parents.tolist()
-    assert accepted > 3  # else the commits were of one row each
-    return drafter
+        assert prefixes(tree) == prefixes(sharp.propose(2, room=9))
 
 
 def test_after_every_commit_either_head_is_as_good_as_new():
     """Interchangeability: whichever of them drafted before."""
     for which in (0, 1):
-        assert_as_good_as_new(lambda pair, w=which: pair[w])
-        assert_as_good_as_new(lambda pair, w=which: RoutedDrafter(pair, lambda means: w))
-    assert set(assert_as_good_as_new(RoutedDrafter).choices) == {0, 1}  # both were chosen
+        check_as_good_as_new(lambda w=which: head_drafters()[w])
+        check_as_good_as_new(lambda w=which: RoutedDrafter(head_drafters(), lambda means: w))
+    assert set(check_as_good_as_new(lambda: RoutedDrafter(head_drafters())).choices) == {0, 1}
 
 
 # ---------------------------------------------------------------- the heads
@@ -243,6 +176,10 @@ def random_heads(target, seed=0):
     for head in heads:
         torch.nn.init.normal_(head.down.weight, std=0.3)
     return [head.double().requires_grad_(False) for head in heads]
+
+
+def head_drafters(seed=1):
+    return [HeadDrafter(head, 4, 3, 7) for head in random_heads(random_gpt(seed))]
 
 
 @pytest.mark.parametrize("seed", range(3))

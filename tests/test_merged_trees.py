@@ -1,9 +1,12 @@
 """Chapter 04: the union of two trees, verified once; exact, equal prefixes included."""
 
+import importlib
+
 import pytest
 import torch
 
 from dual_draft_routing import HeadDrafter, best_nodes, keep_rows
+from exact import check_as_good_as_new, check_greedy, random_gpt, wrong_variants
 from experiments.same_rounds import accepted, same_rounds
 from merged_trees import (
     MergedDrafter,
@@ -11,21 +14,18 @@ from merged_trees import (
     accept_paths,
     block_mask,
     distinct_prefixes,
-    draw_in_both_keep_longer,
     merge,
-    path_matrix,
     phi,
+    prefixes,
     trie_merge,
 )
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.exact.toy_models import random_nodes
 from nanogpt.sampling import Dice, Sampler
-from test_chain_specdec import random_gpt
 from test_dual_draft_routing import (
     PROMPT,
     SAMPLERS,
-    assert_as_good_as_new,
     exact_bias,
-    paths_of,
+    head_drafters,
     ragged_pair,
     random_heads,
     started,
@@ -33,24 +33,20 @@ from test_dual_draft_routing import (
 )
 from tree_attention import Tree, speculate, walk
 
+WRONG = importlib.import_module("04_merged_trees.wrong").WRONG
 # The paper's figure: three draft nodes in each tree, the same root.
 FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
 SECOND = Tree([9, 1, 4, 5], [-1, 0, 1, 0])
 
 
 def random_tree(seed, vocab=3, size=9):
-    generator = torch.Generator().manual_seed(seed)
-    parents = [-1] + [int(torch.randint(i, (1,), generator=generator)) for i in range(1, size)]
-    tokens = torch.randint(vocab, (size,), generator=generator)
-    tokens[0] = 0
-    return Tree(tokens, parents)
+    return Tree(*random_nodes(seed, vocab, size))
 
 
 # ---------------------------------------------------------------- the merge
 
 
 def test_worked_example_of_the_paper():
-    assert [phi(row, 3) for row in range(4)] == [0, 4, 5, 6]
     union = merge(FIRST, SECOND)
     assert union.tokens.tolist() == [9, 1, 2, 3, 1, 4, 5]
     assert union.parents.tolist() == [-1, 0, 1, 1, 0, 4, 0]
@@ -64,7 +60,6 @@ def test_worked_example_of_the_paper():
         [1, 0, 0, 0, 1, 1, 0],
         [1, 0, 0, 0, 0, 0, 1],
     ]
-    assert path_matrix(union).tolist() == [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -78,14 +73,9 @@ def test_invariants_of_the_merge(seed):
     assert union.mask[:, 0].all()
     assert union.depths.tolist() == first.depths.tolist() + second.depths.tolist()[1:]
     # Every root path of either tree is there, under its remapped row.
-    for row, path in enumerate(paths_of(second)):
-        assert paths_of(union)[phi(row, n)] == path
-    assert paths_of(union)[:n + 1] == paths_of(first)
-
-
-def test_path_matrix_of_degenerate_trees():
-    assert path_matrix(Tree([1], [-1])).tolist() == [[0]]
-    assert path_matrix(Tree([1, 2, 3], [-1, 0, 1])).tolist() == [[0, 1, 2]]
+    for row, path in enumerate(prefixes(second)):
+        assert prefixes(union)[phi(row, n)] == path
+    assert prefixes(union)[:n + 1] == prefixes(first)
 
 
 # ---------------------------------------------------------------- acceptance
@@ -106,7 +96,7 @@ def frontier_walk(tree, target_probs, dice):
 def probs_by_prefix(tree, seed, vocab=3, greedy=False):
     """Equal prefixes have equal distributions, as the mask guarantees."""
     rows = []
-    for path in paths_of(tree):
+    for path in prefixes(tree):
         generator = torch.Generator().manual_seed(seed * 7919 + hash(path) % 100_003)
         probs = torch.rand(vocab, generator=generator, dtype=torch.float64)
         rows.append(torch.eye(vocab)[probs.argmax()] if greedy else probs / probs.sum())
@@ -128,21 +118,12 @@ def test_path_matrix_acceptance_is_the_walk_on_the_tree(greedy):
     assert max(lengths) >= 3 and min(lengths) == 0
 
 
-def test_the_frontier_advances_in_both_subtrees():
-    """After token 1, which stands in both trees, only the second tree holds the 4. A walk that
-    follows the first matching child misses it."""
-    union = merge(FIRST, SECOND)
-    wants = torch.eye(10)[[1, 4, 0, 0, 4, 7, 0]]
-    assert accept_paths(union, wants, Dice(0)) == ([0, 4, 5], 7)
-    assert walk(union, wants, Dice(0)) == ([0, 1], 4)
-
-
 def test_both_toy_subtrees_hold_equal_prefixes():
     """What makes the next test worth something."""
     pair = toy_pair(budget=3)
     for drafter in pair:
         started(drafter.head, PROMPT)
-    first, second = (set(paths_of(drafter.propose(2, 9))) for drafter in pair)
+    first, second = (set(prefixes(drafter.propose(2, 9))) for drafter in pair)
     assert len(first & second) > 1
 
 
@@ -160,13 +141,15 @@ def test_merging_is_exactly_lossless(sampler):
     assert bias(trie, walk, rounds=2) < 1e-12
 
 
-@pytest.mark.parametrize("seeds", [(8, 9), (8, 8)])
-def test_drawing_in_both_and_keeping_the_longer_is_biased(seeds):
-    pair = toy_pair(budget=3, seeds=seeds)
-    rule = draw_in_both_keep_longer(3)
-    for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
-        bias = exact_bias(lambda dice: MergedDrafter(pair), sampler, 1, 3, accept=rule)
-        assert bias > 0.02
+@pytest.mark.parametrize("name, sentence", wrong_variants(WRONG, "accept_paths", but=(
+    "only the first matching child is followed",  # shorter, and lossless
+    "-1 is taken for a row, so a path that has ended goes on in the last one")), ids=str)  # rare
+def test_wrong_rules_are_caught(name, sentence):
+    for seeds in (8, 9), (8, 8):
+        pair = toy_pair(budget=3, seeds=seeds)
+        for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
+            assert exact_bias(lambda dice, p=pair: MergedDrafter(p), sampler, 1, 3,
+                              accept=WRONG[name][sentence]) > 0.02
 
 
 # ---------------------------------------------------------------- the drafters
@@ -179,9 +162,9 @@ def test_what_the_drafters_make_of_both_trees():
     for drafter in pair:
         started(drafter.head, PROMPT)
     trees, scores = zip(*(drafter.propose_scored(2, 9) for drafter in pair), strict=True)
-    first, second = (paths_of(tree)[1:] for tree in trees)
+    first, second = (prefixes(tree)[1:] for tree in trees)
     assert set(first) - set(second) and set(second) - set(first)  # else it would say nothing
-    assert paths_of(MergedDrafter(pair).propose(2, 9))[1:] == [*first, *second]
+    assert prefixes(MergedDrafter(pair).propose(2, 9))[1:] == [*first, *second]
     assert distinct_prefixes(TrieDrafter(pair, 8).propose(2, 9)) == {*first, *second}
     score = {}
     for path, value in [*zip(first, scores[0][1:], strict=True),
@@ -193,8 +176,8 @@ def test_what_the_drafters_make_of_both_trees():
 
 
 def test_after_every_commit_both_drafters_are_as_good_as_new():
-    assert_as_good_as_new(MergedDrafter, accept_paths)
-    assert_as_good_as_new(lambda pair: TrieDrafter(pair, 9))
+    check_as_good_as_new(lambda: MergedDrafter(head_drafters()), accept=accept_paths)
+    check_as_good_as_new(lambda: TrieDrafter(head_drafters(), 9))
 
 
 # ---------------------------------------------------------------- merging never accepts less
@@ -204,12 +187,10 @@ def test_after_every_commit_both_drafters_are_as_good_as_new():
 def test_greedy_text_equals_plain_decoding(seed):
     target = random_gpt(seed)
     pair = [HeadDrafter(head, 4, 3, 6) for head in random_heads(target, seed)]
-    plain = collect(plain_decode(target, [1, 2], Sampler(0), Dice(0)), 45).tokens
-    for drafter in (MergedDrafter(pair), TrieDrafter(pair, 12)):
-        steps = speculate(target, drafter, [1, 2], Sampler(0), Dice(0), accept_paths)
-        result = collect(steps, 45)  # across the window of 32
-        assert result.tokens == plain
-        assert max(step.drafted for step in result.steps) <= 12
+    drafters = MergedDrafter(pair), TrieDrafter(pair, 12)
+    check_greedy(target, [1, 2], *(lambda sampler, dice, d=d: speculate(  # window: 32
+        target, d, [1, 2], sampler, dice, accept_paths) for d in drafters))
+    assert all(len(d.propose(1, 9)) <= 1 + 12 for d in drafters)
 
 
 def subtree(tree, target_probs, rows):
