@@ -9,13 +9,13 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
+from bench import acceptance_by_position, method_name, print_sweep, registry, sweep_lines
 from chain_specdec import BigramDraft, GPTDraft, speculate_chain
-from experiments.k_sweep import PLAIN, make_decoders, print_sweep, save_figures, sweep_lines
-from nanogpt.account import print_differences, print_results, print_setting
-from nanogpt.contest import compare
+from experiments.chain_pictures import draw_k_sweep
+from nanogpt.bench import PLAIN, print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.printing import print_stream
+from nanogpt.pictures import plots
 from nanogpt.sampling import Dice
 from nanogpt.train import get_gpt
 
@@ -31,7 +31,7 @@ def read_flags(argv):
     p.add_argument("--draft", choices=DRAFTERS, default="gpt",
                    help="who drafts for --prompt; the table shows both")
     p.add_argument("--k", type=int, default=4, help="drafted tokens per round for --prompt")
-    p.add_argument("--stop", help="end the text of --prompt after this string")
+    p.add_argument("--stop", type=cli.text, help="end the text of --prompt after this string")
     args = p.parse_args(argv)
     if args.k < 1:
         raise ValueError(f"k is {args.k}; a chain holds at least 1 draft token")
@@ -48,6 +48,18 @@ def load_models(args, dataset, device):
     return target, {"bigram": bigram, "57K GPT": GPTDraft(small)}
 
 
+def save_figures(lines, results, out):
+    """tau and speed-up over K; predicted against measured; acceptance by draft position."""
+    shares = {name: acceptance_by_position(results[method_name(name, SWEEP[-1])], SWEEP[-1])
+              for name in DRAFTERS.values()}
+    points = {name: (line.from_tau, line.measured) for name, line in lines.items()}
+    for name, figure in (("sweep", draw_k_sweep(lines, results, PLAIN)[0]),
+                         ("predicted", plots.draw_predicted(points)),
+                         ("positions", plots.draw_positions(shares))):
+        plots.save(figure, out / f"{name}.png")
+    print(f"\nfigures: {out}")
+
+
 def main(argv=None):
     args = read_flags(argv)
     sampler = cli.make_sampler(args)
@@ -58,20 +70,16 @@ def main(argv=None):
     # One text, as it is decoded.
     drafter = drafters[DRAFTERS[args.draft]]
     steps = speculate_chain(target, drafter, prompt, args.k, sampler, Dice(args.seed))
-    print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer, args.stop)
+    cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer, args.stop)
 
     # The table: plain decoding, and both drafters with every K, on texts that were held out.
     prompts = held_out_prompts(dataset, args.prompts)
-    print_setting(args, target, f", temperature {sampler.temperature:g}")
-    decoders = make_decoders(target, drafters, SWEEP, sampler)
-    results = compare(decoders, prompts, args.max_new_tokens)
-    print()
-    print_results(results, PLAIN, greedy=sampler.temperature == 0)
-    if sampler.temperature == 0:
-        print_differences(results, PLAIN, prompts, target)
+    results, = print_tables(  # a text at a turn, for every K has the same drafter
+        args, target, prompts, [sampler], lambda sampler: registry(
+            target, drafters, SWEEP, sampler), turn=None).values()
     # What the measured costs of drafting and verifying predict, beside what was measured.
     lines = sweep_lines(results, target, drafters, SWEEP, sampler, prompts[0])
-    print_sweep(lines, results)
+    print_sweep(lines)
     save_figures(lines, results, args.out)
 
 

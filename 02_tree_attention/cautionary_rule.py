@@ -9,7 +9,7 @@ The proof of chapter 01 says that token x comes out with probability
 
     draft(x) * min(1, target(x) / draft(x))  +  P(rejected) * residual(x)  =  target(x)
 
-and the rule breaks each of its parts, in the lines marked WRONG. experiments/bias_of_the_rules.py
+and the rule breaks each of its parts, in the lines marked WRONG. bench.py
 counts exactly how far off it is, with one break at a time and with all of them.
 
 There are two repairs. Children that were picked, such as the top tokens, are offered one by one as

@@ -12,18 +12,22 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from experiments import equal_budget as budgets
-from experiments.bias_of_the_rules import print_bias_of_the_rules
+from bench import (
+    chain_and_best_tree,
+    draw_chain_against_trees,
+    print_bias_of_the_rules,
+    print_chain_against_trees,
+    registry,
+)
 from experiments.worked_example import print_worked_example, save_real_step
-from nanogpt.account import print_results, print_setting
+from nanogpt.bench import print_tables
 from nanogpt.clock import cost_curve
-from nanogpt.contest import compare
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.printing import print_stream
+from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
-from tree_attention import TreeBigram, TreeDrafter, TreeGPT, speculate, walk
+from tree_attention import TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 
 def read_flags(argv):
@@ -32,8 +36,7 @@ def read_flags(argv):
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     cli.temperatures_flag(p)
     args = p.parse_args(argv)
-    for temperature in args.temperatures:
-        Sampler(temperature)  # refuses a bad one
+    args.samplers = [Sampler(t) for t in args.temperatures]
     return args
 
 
@@ -54,7 +57,7 @@ def main(argv=None):
     # One text: 2 + 4 + 4 + 4 drafts in a round, judged by the walk.
     drafter = TreeDrafter(models["57K GPT"], (2, 2, 1, 1))
     steps = speculate(target, drafter, prompt, Sampler(0), Dice(args.seed))
-    print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
+    cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
     # What the chapter shows by hand: the article's tree, and what its accept rule gets wrong.
     print_worked_example(args.out)
@@ -62,23 +65,23 @@ def main(argv=None):
     save_real_step(target, models["57K GPT"], prompt, dataset.tokenizer, args.out)
 
     # Chains and trees with the same number of nodes cost the target the same, c(N) milliseconds.
-    prompts = held_out_prompts(dataset, args.prompts)
-    print_setting(args, target)
-    curve = cost_curve(target, rows=(1, 2, 5, 9, 15, 31))
-    print("one forward of N rows, ms: " + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()))
-    for temperature in args.temperatures:
-        all_results = {}
-        for name, rule in budgets.contests(models, temperature):
-            budgets.print_heading(temperature, name, rule)
-            decoders = budgets.make_decoders(target, models[name], Sampler(temperature), rule)
-            results = compare(decoders, prompts, args.max_new_tokens)
-            print_results(results, budgets.PLAIN, greedy=rule is walk)
-            if temperature == 0:
-                budgets.print_greedy_texts(results, prompts, target)
-            budgets.print_chain_against_trees(results, curve)
-            all_results[name, rule] = results
-        budgets.save_figure(all_results, curve, args.out / f"budget_T{temperature:g}.png")
-    budgets.print_conclusion(curve)
+    prompts, curve = held_out_prompts(dataset, args.prompts), cost_curve(target)
+    for sampler in args.samplers:
+        walked = {}
+        # At temperature 0 only one child can be drawn: the sampled tree is a chain.
+        for rule in [walk, multi_round][:1 + (sampler.temperature > 0)]:
+            for name, model in models.items():
+                results, = print_tables(
+                    args, target, prompts, [sampler],
+                    lambda sampler, m=model, r=rule: registry(target, m, sampler, r),
+                    f", {name} drafter, {rule.__name__}", turn=None).values()
+                print()
+                table = chain_and_best_tree(results, curve)
+                print_chain_against_trees(table, curve)
+                if rule is walk:
+                    walked[name] = table
+        plots.save(draw_chain_against_trees(walked),
+                   args.out / f"budget_T{sampler.temperature:g}.png")
     print(f"\nfigures: {args.out}")
 
 

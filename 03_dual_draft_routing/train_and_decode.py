@@ -9,14 +9,12 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
+from bench import PAPER, print_routers, registry, replay_all, texts_of
 from dual_draft_routing import HeadDrafter, RoutedDrafter, check_counts
-from experiments.replay import replay_all, texts_of
-from experiments.router_report import methods, print_routers, save_figures
-from nanogpt.account import print_bottlenecks, print_differences, print_results, print_setting
-from nanogpt.clock import cost_curve
-from nanogpt.contest import compare
+from experiments.routing_pictures import draw_calibration, draw_choices
+from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.printing import print_stream
+from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from train_heads import GENERALISTS, SPECIALISTS, get_target_and_heads
 from tree_attention import speculate  # chapter 02
@@ -42,6 +40,13 @@ def load_models(args, dataset, device):
     return get_target_and_heads(args, dataset, device, duties)
 
 
+def save_figures(replayed, text, tokenizer, out, temperature):
+    """The calibration of both heads; the choices along the first text."""
+    plots.save(draw_calibration(replayed.proposals), out / f"calibration_T{temperature:g}.png")
+    choices = draw_choices(replayed.runs[PAPER][0][:40], lambda t: tokenizer.decode([t]), text)
+    plots.save(choices, out / f"choices_T{temperature:g}.png")
+
+
 def main(argv=None):
     args = read_flags(argv)
     samplers = [Sampler(t) for t in args.temperatures]
@@ -50,24 +55,17 @@ def main(argv=None):
     target, heads = load_models(args, dataset, device)
 
     routed = RoutedDrafter([HeadDrafter(head, budget=args.budget) for head in heads])
-    print_stream(speculate(target, routed, prompt, samplers[-1], Dice(args.seed)),
-                 args.prompt, args.max_new_tokens, dataset.tokenizer)
+    cli.print_stream(speculate(target, routed, prompt, samplers[-1], Dice(args.seed)),
+                     args.prompt, args.max_new_tokens, dataset.tokenizer)
     prompts, many = (held_out_prompts(dataset, n) for n in (args.prompts, args.replayed))
-    curve = cost_curve(target, rows=[1, 2, 4, 8, 16, 32])
     duties = ", ".join(f"head {h} {head.config.duty}" for h, head in enumerate(heads, 1))
-    print_setting(args, target, f"; duties: {duties}; {args.budget} draft nodes")
+    print_tables(args, target, prompts, samplers,
+                 lambda sampler: registry(target, heads, sampler, args.budget),
+                 f"; duties: {duties}; {args.budget} draft nodes")
     for sampler in samplers:
-        print(f"\ntemperature {sampler.temperature:g}\n")
-        results = compare(methods(target, heads, sampler, args.budget), prompts,
-                          args.max_new_tokens)
-        print_results(results, "plain", greedy=sampler.temperature == 0)
-        if sampler.temperature == 0:
-            print_differences(results, "plain", prompts, target)
-        print()
-        print_bottlenecks(results, "plain", curve)
+        print(f"\ntemperature {sampler.temperature:g}, every router on the same texts\n")
         texts = texts_of(target, many, sampler, args.max_new_tokens)
         replayed = replay_all(target, heads, texts, len(many[0]), args.budget, args.seed)
-        print()
         print_routers(replayed)
         save_figures(replayed, texts[0], dataset.tokenizer, args.out, sampler.temperature)
     print(f"\nfigures: {args.out}")

@@ -9,15 +9,12 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
+from bench import registry
 from dual_draft_routing import HeadDrafter, check_counts  # chapter 03
-from experiments.merge_budgets import methods, print_verdicts
 from experiments.merge_pictures import save_figures
 from merged_trees import MergedDrafter, accept_paths
-from nanogpt.account import print_bottlenecks, print_differences, print_results, print_setting
-from nanogpt.clock import cost_curve
-from nanogpt.contest import compare
+from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.printing import print_stream
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_target_and_heads  # chapter 03
 from tree_attention import speculate  # chapter 02
@@ -49,23 +46,11 @@ def main(argv=None):
     target, heads = load_models(args, dataset, device)
 
     merged = MergedDrafter([HeadDrafter(head, budget=args.budget) for head in heads])
-    print_stream(speculate(target, merged, prompt, samplers[-1], Dice(args.seed), accept_paths),
-                 args.prompt, args.max_new_tokens, dataset.tokenizer)
-    prompts = held_out_prompts(dataset, args.prompts)
-    curve = cost_curve(target, rows=sorted({1, 4, 16, 1 + args.budget, 1 + 2 * args.budget}))
-    print_setting(args, target, "; one forward of N rows, ms: " + ", ".join(
-        f"{n}: {ms:.2f}" for n, ms in curve.items()))
-    for sampler in samplers:
-        print(f"\ntemperature {sampler.temperature:g}\n")
-        results = compare(methods(target, heads, sampler, args.budget), prompts,
-                          args.max_new_tokens)
-        print_results(results, "plain", greedy=sampler.temperature == 0)
-        if sampler.temperature == 0:
-            print_differences(results, "plain", prompts, target)
-        print()
-        print_bottlenecks(results, "plain", curve)
-        print()
-        print_verdicts(results, args.budget)
+    cli.print_stream(
+        speculate(target, merged, prompt, samplers[-1], Dice(args.seed), accept_paths),
+        args.prompt, args.max_new_tokens, dataset.tokenizer)
+    print_tables(args, target, held_out_prompts(dataset, args.prompts), samplers,
+                 lambda sampler: registry(target, heads, sampler, args.budget))
     save_figures(target, heads, prompt, dataset.tokenizer, args.out)
     print(f"\nfigures: {args.out}")
 

@@ -38,9 +38,9 @@ from experiments.real_model_table import (
     prompt_files,
     read_prompts,
 )
+from nanogpt.cli import print_stream
 from nanogpt.device import pick_device
 from nanogpt.packing import PRECISIONS
-from nanogpt.printing import print_stream
 from nanogpt.sampling import Sampler
 from nanogpt.transformers_model import need_transformers
 
@@ -82,11 +82,11 @@ def load_models(args, device):
     need_transformers().logging.set_verbosity_error()
     need_transformers().logging.disable_progress_bar()
     tokenizer = load_tokenizer(args.target)
-    target = load_model(args.target, device, args.precision)
-    models = Models(target, tokenizer, ends_of(target.model, tokenizer))
+    target, millions = load_model(args.target, device, args.precision)
+    models = Models(target, millions, tokenizer, ends_of(target.model, tokenizer))
     if args.draft:
         need_same_vocabulary(args.draft, tokenizer)
-        models.draft = load_model(args.draft, device, args.precision)
+        models.draft, _ = load_model(args.draft, device, args.precision)
     if args.drafter:
         models.drafter = load_dflash(find_model(args.drafter), target)
     # The hidden states of long prompts are large: keep those that somebody reads.
@@ -104,7 +104,7 @@ def main(argv=None):
     prompt = fitting_tokens(models.tokenizer, args.prompt, room)
     prompts = read_prompts(models.tokenizer, args.prompt_files, room)
 
-    print_model(args.target, models.target)
+    print_model(args.target, models)
     start = best_method(models, args.sampler, args.budgets)
     print_stream(start(prompt, args.seed), f"{args.prompt}\n\n", args.max_new_tokens,
                  Transcript(models.tokenizer))

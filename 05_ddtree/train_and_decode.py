@@ -2,6 +2,7 @@
 
     python 05_ddtree/train_and_decode.py            # minutes; the second run takes seconds
     python 05_ddtree/train_and_decode.py --quick    # a smaller target
+    python 05_ddtree/train_and_decode.py --sweep    # more budgets, more rivals
 """
 
 import sys
@@ -10,25 +11,21 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
+from bench import CHAIN, by_chain, draw_budgets, draw_longest_walk, registry, rivals
+from chain_specdec import GPTDraft  # chapter 01
 from conditional_marginals import decode_conditional
 from ddtree import decode_ddtree
-from experiments.ddtree_table import (
-    PLAIN,
-    Models,
-    contest,
-    get_rivals,
-    print_conclusions,
-    print_repetition,
-    print_time_table,
-    save_figures,
-)
-from nanogpt.account import print_differences, print_results, print_setting
+from nanogpt.bench import fastest, print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.printing import print_stream
+from nanogpt.packing import for_decoding
+from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_gpt
+from ngram import NGramDraft
 from train_drafter import get_target_and_drafter, longest_block
 
-BUDGET = 15  # B of the text that is streamed
+BUDGET = 15  # B of the text that is streamed, and of the one tree on conditionals
 
 
 def read_flags(argv):
@@ -36,8 +33,10 @@ def read_flags(argv):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     p.add_argument("--block-size", type=int, default=5, help="L, masked positions of a block")
-    p.add_argument("--budgets", type=int, nargs="+", default=[7, 15, 63],
-                   help="draft nodes of the DDTrees")
+    p.add_argument("--budgets", type=int, nargs="+",
+                   help="draft nodes of the DDTrees (default: 7 15; with --sweep: 7 15 31 63)")
+    p.add_argument("--sweep", action="store_true",
+                   help="more budgets, on conditionals, too, a 7-gram and chapter 02's tree")
     cli.temperatures_flag(p)
     p.add_argument("--own-texts", action="store_true",
                    help="train the drafter on the target's own greedy texts as well")
@@ -48,48 +47,62 @@ def read_flags(argv):
     args = p.parse_args(argv)
     if args.quick:
         args.size, args.prompts = "small", 3
+    args.budgets = args.budgets or ([7, 15, 31, 63] if args.sweep else [7, 15])
     args.samplers = [Sampler(t) for t in args.temperatures]
-    longest = longest_block(args.size)
-    if min(args.budgets) < 1 or not 1 <= args.block_size <= longest:
-        raise ValueError(f"budgets are {args.budgets} and block-size is {args.block_size}; each "
-                         f"must be at least 1, and block-size at most {longest}")
+    most, longest = SIZES[args.size].block_size - 1, longest_block(args.size)
+    if not all(1 <= b <= most for b in args.budgets):
+        raise ValueError(f"budgets are {args.budgets}; each must be in [1, {most}], the rows that "
+                         "one forward has beside the root")
+    if not 1 <= args.block_size <= longest:
+        raise ValueError(f"block-size is {args.block_size}; it must be in [1, {longest}]")
     return args
 
 
 def load_models(args, dataset, device):
-    """Train or load the target, its drafter and the rivals -> Models, copies for decoding."""
+    """Train or load -> the target, its block drafter, the small GPT, as copies for decoding."""
     target, block = get_target_and_drafter(
         args, dataset, device, args.block_size, args.own_texts, not args.no_transition)
-    return Models(target, block, *get_rivals(args, dataset, device))
+    small = get_gpt("draft", dataset, device, args.retrain)
+    return target, block, for_decoding(small, args.precision)
+
+
+def save_figures(args, tables, target, block, prompt, tokenizer):
+    """Budget against tau and speed-up, the acceptance histogram, one real tree with its walk."""
+    first = next(iter(tables.values()))
+    lengths = {name: [n for generation in first[name] for n in generation.accepted]
+               for name in dict.fromkeys((CHAIN, fastest(first)))}
+    for name, figure in (
+            ("budget", draw_budgets(tables, args.budgets, args.block_size)),
+            ("acceptance", plots.draw_acceptance(lengths)),
+            ("tree", draw_longest_walk(target, block, prompt, tokenizer, args.seed))):
+        plots.save(figure, args.out / f"{name}.png")
+    print(f"\nfigures: {args.out}")
 
 
 def main(argv=None):
     args = read_flags(argv)
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    models = load_models(args, dataset, device)
+    target, block, small = load_models(args, dataset, device)
 
     # One text, as it is decoded.
     decode = decode_ddtree if args.no_transition else decode_conditional
-    steps = decode(models.target, models.block, BUDGET, prompt, args.samplers[-1], Dice(args.seed))
-    print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
+    steps = decode(target, block, BUDGET, prompt, args.samplers[-1], Dice(args.seed))
+    cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
     # A table each temperature: DDTree, its chain and the rivals, in turn on the same prompts.
+    ngram = NGramDraft(dataset.train, dataset.vocab_size) if args.sweep else None
+
+    def take_part(sampler):
+        starts = registry(target, block, sampler, args.budgets,
+                          args.budgets if args.sweep else [BUDGET])
+        if args.sweep:
+            return starts | rivals(target, block, small, ngram, sampler)
+        return starts | {"57K GPT chain, K=4": by_chain(target, GPTDraft(small), sampler)}
+
     prompts = held_out_prompts(dataset, args.prompts)
-    print_setting(args, models.target)
-    tables = {}
-    for sampler in args.samplers:
-        results, prices = contest(models, sampler, args.budgets, prompts, args.max_new_tokens)
-        tables[sampler.temperature] = results
-        greedy = sampler.temperature == 0
-        print(f"\ntemperature {sampler.temperature:g}")
-        print_results(results, PLAIN, greedy)
-        print_time_table(results, prices)
-        if greedy:
-            print_differences(results, PLAIN, prompts, models.target)
-            print_repetition(results)
-    print_conclusions(tables)
-    save_figures(args, tables, models, prompt, dataset.tokenizer)
+    tables = print_tables(args, target, prompts, args.samplers, take_part)
+    save_figures(args, tables, target, block, prompt, dataset.tokenizer)
 
 
 if __name__ == "__main__":

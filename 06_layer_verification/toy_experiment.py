@@ -3,7 +3,6 @@
     python 06_layer_verification/toy_experiment.py                     # Table 1 and all sweeps
     python 06_layer_verification/toy_experiment.py --sweep             # Table 1 alone
     python 06_layer_verification/toy_experiment.py --depth 5 --similarity 0.25 --sweep
-    python 06_layer_verification/toy_experiment.py --cost              # microseconds per rule
 
 Draft and target are random: for every prefix, logits rho u + (1 - rho) eps with a shared normal u
 and an eps of its own for each of the two, then softmax at a temperature. One seed is one such pair
@@ -22,18 +21,19 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+import csv
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from nanogpt import cli
-from experiments.all_rules import rules_for
-from experiments.rule_cost import print_costs
-from experiments.toy_report import print_lengths, print_sweep, save_numbers
+from all_rules import RULES, STEPS, rules_for
 from iid_trees import SHAPES, shape_of, shape_parents
+from nanogpt.cli import print_table
+from nanogpt.pictures import plots
 from nanogpt.sampling import Dice
 
 LARGEST_MODEL = 20_000_000  # logits of one model
@@ -170,6 +170,101 @@ def run_all(args, base, points):
     return settings
 
 
+# ---------------------------------------------------------------- the report
+
+# Table 1: accepted length and its standard error, multi-chain, tapered, complete.
+PAPER = {
+    "TV + K-SEQ": ((2.26, 0.04), (2.50, 0.04), (2.66, 0.04)),
+    "LV + K-SEQ": ((2.51, 0.03), (2.73, 0.04), (2.88, 0.04)),
+    "TV + RRS": ((2.18, 0.04), (2.42, 0.04), (2.47, 0.04)),
+    "LV + RRS": ((2.41, 0.03), (2.61, 0.04), (2.65, 0.04)),
+    "TV + GR": ((2.44, 0.04), (2.70, 0.05), (3.18, 0.05)),
+    "LV + GR": ((2.66, 0.03), (2.88, 0.04), (3.28, 0.05)),
+    "TRV": ((2.45, 0.03), (2.67, 0.04), (2.71, 0.04)),
+    "GBV": ((2.60, 0.03), None, None),
+}
+COLORS = dict(zip([*STEPS, "TRV", "GBV", "BV"], plots.SERIES, strict=False))
+
+
+def print_lengths(results, shape_names, with_paper):
+    """One row a rule; with the paper's figures beside ours where they are known.
+
+    results: {(shape, rule): (mean, standard error)}.
+    """
+    header, rows = ["method"], []
+    for shape_name in shape_names:
+        header += [shape_name] + (["paper", "diff/SE"] if with_paper else [])
+    for name in RULES:
+        row = [name]
+        for shape_name in shape_names:
+            row += cells(results.get((shape_name, name)), shape_name, name, with_paper)
+        if set(row[1:]) != {"-"}:
+            rows.append(row)
+    print_table(header, rows)
+
+
+def cells(result, shape_name, name, with_paper):
+    """The table's cells of one result (mean, standard error), or of none: ours, paper, diff/SE."""
+    if result is None:
+        return ["-"] * (3 if with_paper else 1)
+    mean, error = result
+    ours = [f"{mean:.3f} ({error:.3f})"]
+    if not with_paper:
+        return ours
+    paper = PAPER.get(name, (None,) * 3)[list(SHAPES).index(shape_name)]
+    if paper is None:
+        return [*ours, "-", "-"]
+    return [*ours, f"{paper[0]:.2f} ({paper[1]:.2f})", f"{(mean - paper[0]) / paper[1]:+.2f}"]
+
+
+def print_sweep(sweep, points, base, shape_names, folder):
+    """A table for every point but the base, and one figure over all. points: {value: results}."""
+    for value, results in points.items():
+        if results is not base:
+            print(f"\n{sweep} {value}")
+            print_lengths(results, shape_names, with_paper=False)
+    print(f"figure: {draw_sweep(sweep, points, shape_names, folder / f'toy_{sweep}.png')}")
+
+
+def draw_sweep(sweep, points, shape_names, path):
+    """points: {value: results} -> a figure with one panel a shape, LV solid and TV dashed."""
+    axes = plots.new_axes(4.2 * len(shape_names) + 1.4, 3.8, len(shape_names))
+    axes = axes if len(shape_names) > 1 else [axes]
+    for ax, shape_name in zip(axes, shape_names, strict=True):
+        for name in RULES:
+            known = [(v, r[shape_name, name]) for v, r in points.items() if (shape_name, name) in r]
+            if not known:
+                continue
+            values, results = zip(*known, strict=True)
+            lift, _, step = name.rpartition(" + ")
+            ax.errorbar(values, [m for m, _ in results], [e for _, e in results], label=name,
+                        color=COLORS[step], marker="o", markersize=4,
+                        linestyle="--" if lift == "TV" else "-" if lift else ":")
+        ax.set_xticks(list(points))
+        plots.plain_frame(ax, shape_name, sweep, "accepted tokens")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+    return plots.save(axes[0], path)
+
+
+def save_numbers(tables, path):
+    """Every number as CSV: the setting, the shape, the rule, mean, standard error.
+
+    tables: {Setting: results}.
+    """
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*asdict(next(iter(tables))), "shape", "method", "accepted",
+                         "standard_error"])
+        for setting, results in tables.items():
+            for (shape_name, name), (mean, error) in results.items():
+                writer.writerow([*asdict(setting).values(), shape_name, name, f"{mean:.6f}",
+                                 f"{error:.6f}"])
+    return path
+
+
+# ---------------------------------------------------------------- the script
+
+
 def read_flags(argv):
     """-> args, with all seeds as a range. Raises ValueError for a bad value or folder."""
     p = cli.Parser("The toy experiment of layer verification: expected accepted tokens per rule.")
@@ -189,8 +284,6 @@ def read_flags(argv):
     p.add_argument("--sweep-trees", type=int, default=200, help="the same in the sweeps")
     p.add_argument("--sweep", nargs="*", choices=SWEEPS, default=list(SWEEPS),
                    help="what to vary around the setting above; no name: nothing")
-    p.add_argument("--cost", action="store_true",
-                   help="print what each rule costs per tree, and stop")
     p.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "figures",
                    help="folder of figures and CSV")
     args = p.parse_args(argv)
@@ -206,8 +299,6 @@ def read_flags(argv):
 
 def main(argv=None):
     args = read_flags(argv)
-    if args.cost:
-        return print_costs()
     base = Setting(**{field.name: getattr(args, field.name) for field in fields(Setting)})
     points = {sweep: {value: base.at(sweep, value) for value in SWEEPS[sweep]}
               for sweep in args.sweep}

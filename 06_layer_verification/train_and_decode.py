@@ -10,13 +10,12 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from experiments.rule_table import methods, print_rules, print_same_trees, print_why, save_figure
+from bench import print_rules, print_same_trees, registry
 from iid_trees import SHAPES, shape_parents
-from nanogpt.account import print_setting
-from nanogpt.contest import compare
+from nanogpt.bench import print_tables, summarize
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.printing import print_stream
+from nanogpt.pictures import plots
 from nanogpt.sampling import Sampler
 from nanogpt.train import get_gpt
 from tree_attention import TreeGPT  # chapter 02
@@ -55,24 +54,27 @@ def main(argv=None):
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
     target, small = load_models(args, dataset, device)
-    starts = methods(target, small, args.sampler, args.draft_sampler, args.shape, args.branching,
-                     args.depth)
 
-    print_stream(starts[STREAMED](prompt, args.seed), args.prompt, args.max_new_tokens,
-                 dataset.tokenizer)
+    def take_part(sampler):
+        return registry(target, small, sampler, args.draft_sampler, args.shape, args.branching,
+                        args.depth)
+
+    cli.print_stream(take_part(args.sampler)[STREAMED](prompt, args.seed), args.prompt,
+                     args.max_new_tokens, dataset.tokenizer)
 
     prompts = held_out_prompts(dataset, args.prompts)
-    results = compare(starts, prompts, args.max_new_tokens)
-    print_setting(args, target, f"; {args.shape} trees, b = {args.branching}, depth {args.depth}, "
-                  f"{args.nodes} nodes, drafted by the 57K GPT (top 20); temperature "
-                  f"{args.temperature:g}, top-p {args.top_p:g}")
-    print("rule: microseconds per step; in brackets standard errors\n")
+    results, = print_tables(
+        args, target, prompts, [args.sampler], take_part,
+        f"; {args.shape} trees, b = {args.branching}, depth {args.depth}, {args.nodes} nodes, "
+        f"drafted by the 57K GPT (top 20); top-p {args.top_p:g}", turn=None).values()
+    print()
     print_rules(results, prompts, target, args.sampler)
     print("\nWithout coins: what every rule expects\n")
     expected = print_same_trees(results)
-    print()
-    print_why(results, target, args.nodes)
-    save_figure(results, expected, args.out / "rules.png")
+    bars = {name: {"decoded": summarize(results[name])["tau"], "expected, same trees": tau}
+            for name, tau in expected.items()}
+    figure = plots.save(plots.draw_bars(bars, "tokens per target forward"), args.out / "rules.png")
+    print(f"\nfigure: {figure}")
 
 
 if __name__ == "__main__":

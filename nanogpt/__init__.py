@@ -6,9 +6,8 @@
     data.py        corpora and tokenizers         bpe.py        makes the small vocabulary
     sizes.py       named models, their recipes    train.py      the training loop
     checkpoint.py  files of weights               weights.py    makes those that come along
-    huggingface.py  export to transformers
-    clock.py       milliseconds, c(N)             contest.py    compare decoders fairly
-    account.py     tables: who is faster, why     printing.py, cli.py   the terminal
+    clock.py       milliseconds, c(N)             cli.py        flags, tables, the terminal
+    bench.py       the runner: who is faster, and why
     exact/         enumeration: the proof that a rule loses nothing
     pictures/      everything that draws, records or animates; nothing above imports it
 

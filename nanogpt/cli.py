@@ -1,13 +1,15 @@
-"""The flags that all scripts share, and one way to say no to bad input."""
+"""The terminal: the flags that all scripts share, one way to say no, tables and text."""
 
 import argparse
 import os
 import sys
+import textwrap
 from pathlib import Path
 
 import torch
 
 from nanogpt.data import TOKENIZERS, load_dataset
+from nanogpt.decoding import collect
 from nanogpt.device import pick_device
 from nanogpt.packing import PRECISIONS
 from nanogpt.sampling import Sampler
@@ -62,6 +64,11 @@ def setup(args):
     return load_dataset(args.corpus, args.tokenizer), pick_device(args.device)
 
 
+def text(value):
+    """The type of a flag that takes a text: a shell's \\n is a line break."""
+    return value.replace("\\n", "\n")
+
+
 def target_flags(p, precision="auto"):
     """Add --size and --precision, of the target and all that decodes beside it."""
     p.add_argument("--size", default="baby", choices=SIZES, help="which target")
@@ -72,7 +79,7 @@ def target_flags(p, precision="auto"):
 def decoding_flags(p, out):
     """Add the flags of every script that decodes. out: the default folder of the figures."""
     target_flags(p)
-    p.add_argument("--prompt", default="ROMEO:\n", help="text to continue")
+    p.add_argument("--prompt", type=text, default="ROMEO:\n", help="text to continue")
     p.add_argument("--max-new-tokens", type=int, default=128,
                    help="how many tokens to write per prompt")
     p.add_argument("--prompts", type=int, default=6,
@@ -109,7 +116,7 @@ def check_decoding(args, dataset):
     for name, least in (("max_new_tokens", 2), ("prompts", 1)):
         if getattr(args, name, least) < least:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be at least {least}")
-    prompt = dataset.tokenizer.encode(args.prompt.replace("\\n", "\n"))
+    prompt = dataset.tokenizer.encode(args.prompt)
     if not prompt:
         raise ValueError("the prompt is empty; it must hold at least one token")
     make_folder(args.out)
@@ -136,3 +143,48 @@ def run(main):
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+# ---------------------------------------------------------------- tables and text, in plain ASCII
+
+WIDTH = 100  # columns of a terminal; what is longer would be broken anywhere
+
+
+def print_table(header, rows):
+    """Print rows of cells under a header; the first column to the left, the others to the right.
+
+    A long cell of the first column goes on in the next line, where the table would be too wide.
+    """
+    cells = [[str(cell) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    room = WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1)
+    widths[0] = min(widths[0], max(room, 20))
+    for number, row in enumerate(cells):
+        first, *more = textwrap.wrap(row[0], widths[0], subsequent_indent="  ",
+                                     break_on_hyphens=False) or [""]
+        line = [first.ljust(widths[0])]
+        line += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        print("  ".join(line).rstrip())
+        for rest in more:
+            print(rest)
+        if number == 0:
+            print("  ".join("-" * width for width in widths))
+
+
+def print_text(text):
+    """Print text at once, whatever the console can encode."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
+    sys.stdout.flush()
+
+
+def print_stream(steps, prompt, max_new_tokens, tokenizer, stop=None):
+    """Print a prompt, and its continuation as it is decoded -> Generation.
+
+    steps: a generator of Steps; prompt: a text; stop: see decoding.collect.
+    """
+    print_text(f"\n{prompt}")
+    text = collect(steps, max_new_tokens, stop, tokenizer.decode,
+                   lambda tokens: print_text(tokenizer.decode(tokens)))
+    print(f"\n\n{len(text.tokens)} tokens, {text.tau:.2f} per target forward")
+    return text

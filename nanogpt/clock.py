@@ -12,9 +12,9 @@ import time
 import torch
 
 from nanogpt import cli
+from nanogpt.cli import print_table
 from nanogpt.device import device_name, synchronize
 from nanogpt.packing import PRECISIONS, for_decoding, precision_of
-from nanogpt.printing import print_table
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 

@@ -15,8 +15,7 @@ import multiprocessing
 import signal
 
 from grading import chapters, grade_answer, load_answers, told
-from nanogpt.cli import Parser, run
-from nanogpt.printing import print_table
+from nanogpt.cli import Parser, print_table, run
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
 SPAWN = multiprocessing.get_context("spawn")  # the same on Linux, macOS and Windows

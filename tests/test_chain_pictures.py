@@ -1,5 +1,7 @@
 """The pictures of lesson 01: their bars add up to what they speak of."""
 
+from importlib import import_module
+
 import matplotlib
 import pytest
 import torch
@@ -17,9 +19,9 @@ from experiments.chain_pictures import (  # noqa: E402
     draw_round,
     speedup_uncertainty,
 )
-from experiments.k_sweep import Line  # noqa: E402
 from nanogpt.decoding import Generation, Step  # noqa: E402
 
+Line = import_module("01_chain_specdec.bench").Line  # the chapter's room
 P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.6, 0.1, 0.3])
 
 
@@ -73,16 +75,16 @@ def test_a_cut_moves_the_length_and_no_cell():
 
 
 def test_a_sweep_shows_its_points_and_how_uncertain_they_are():
-    def texts(seconds):  # rounds of 2, 4, 2, 4 tokens: their deviation is 2 / 3 ** 0.5
-        steps = [Step([1] * 2), Step([1] * 4)]
-        return [Generation([0] + [1] * 6, steps, each) for each in seconds]
+    def texts(seconds):  # two rounds each, of 2 tokens and of 4: see tau_uncertainty
+        return [Generation([0] + [1] * 2 * n, [Step([1] * n)] * 2, each)
+                for n, each in zip((2, 4), seconds, strict=False)]
 
     results = {"plain": texts([1, 1]), "bigram, K=2": texts([1 / 2, 1 / 4]),
                "57K GPT, K=2": texts([1, 1])}
     lines = {name: Line(name.split(",")[0], 2, 0.5, 3, 1, 1, 1, 2.5) for name in results
              if name != "plain"}
     for ax, point, errors in zip(draw_k_sweep(lines, results, "plain"), (3, 2.5),
-                                 ((2 / 3**0.5, 2 / 3**0.5), (2, 0)), strict=True):
+                                 ((2, 2), (2, 0)), strict=True):
         assert [list(curve[0].get_ydata()) for curve in ax.containers] == [[point], [point]]
         bars = [curve[2][0].get_segments()[0][:, 1] for curve in ax.containers]
         assert [(top - low) / 2 for low, top in bars] == pytest.approx(errors)

@@ -28,11 +28,11 @@ from exact import (
     random_gpt,
     wrong_variants,
 )
-from experiments.k_sweep import Line, acceptance_by_position, measured_alpha
 from nanogpt.decoding import Generation, Step, collect
 from nanogpt.exact.slips import replaced
 from nanogpt.sampling import Dice, Sampler
 
+bench = importlib.import_module("01_chain_specdec.bench")
 WRONG = importlib.import_module("01_chain_specdec.wrong").WRONG
 SAMPLERS = [
     Sampler(0), Sampler(0.7), Sampler(1), Sampler(1.5), Sampler(1, top_k=2), Sampler(1, top_p=0.7),
@@ -159,21 +159,21 @@ def test_acceptance_by_position_by_hand():
     """Of 4 full chains 3 keep the first draft, 2 of those the second; the third was tested twice
     and kept once. The chain of 1 stood at the window's end."""
     both = [generation((0, 3), (1, 3), (1, 1)), generation((2, 3), (3, 3))]
-    assert acceptance_by_position(both, 3) == pytest.approx([3 / 4, 2 / 3, 1 / 2])
-    assert str(acceptance_by_position([generation((0, 2))], 2)) == "[0.0, nan]"
+    assert bench.acceptance_by_position(both, 3) == pytest.approx([3 / 4, 2 / 3, 1 / 2])
+    assert str(bench.acceptance_by_position([generation((0, 2))], 2)) == "[0.0, nan]"
 
 
 def test_measured_alpha_looks_at_tested_drafts_only():
-    assert measured_alpha([generation((0, 3), (3, 3), (0, 0))]) == 0.5
+    assert bench.measured_alpha([generation((0, 3), (3, 3), (0, 0))]) == 0.5
     wrong = generation((1, 3))
     wrong.steps[0].detail.draft_probs[2] = torch.tensor([0.5, 0.5])  # behind the rejected one
-    assert measured_alpha([wrong]) == 0.5
+    assert bench.measured_alpha([wrong]) == 0.5
     wrong.steps[0].detail.draft_probs[1] = torch.tensor([0.5, 0.5])  # the rejected one itself
-    assert measured_alpha([wrong]) == 0.75
+    assert bench.measured_alpha([wrong]) == 0.75
 
 
 def test_a_line_of_the_sweep_by_hand():
-    line = Line("bigram", 2, alpha=0.5, tau=2.0, plain_ms=3.0, draft_ms=0.5, verify_ms=5.0,
+    line = bench.Line("bigram", 2, alpha=0.5, tau=2.0, plain_ms=3.0, draft_ms=0.5, verify_ms=5.0,
                 measured=0.9)
     assert line.from_alpha == pytest.approx(1.75 * 3 / 6)
     assert line.from_tau == pytest.approx(2 * 3 / 6)

@@ -19,10 +19,10 @@ from ddtree import (
     surrogate,
 )
 from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
-from experiments.ngram import NGramDraft
 from grading import Script
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.sampling import Dice, Sampler
+from ngram import NGramDraft
 from test_chain_specdec import random_gpt
 from tree_attention import TreeDrafter, speculate
 

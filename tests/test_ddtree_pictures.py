@@ -25,7 +25,7 @@ from experiments.ddtree_pictures import (  # noqa: E402
     rows_and_taus,
     uncertainty,
 )
-from nanogpt.contest import compare, speedup, tau_uncertainty  # noqa: E402
+from nanogpt.bench import compare, speedup, tau_uncertainty  # noqa: E402
 from nanogpt.sampling import Sampler  # noqa: E402
 from test_chain_specdec import random_gpt  # noqa: E402
 from test_ddtree import prefixes, random_drafter, random_marginals  # noqa: E402

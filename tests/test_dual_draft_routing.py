@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from importlib import import_module
 
 import pytest
 import torch
@@ -14,14 +15,13 @@ from dual_draft_routing import (
     grow_tree,
 )
 from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gpt
-from experiments.replay import Proposal, coin_tau, gain, replay_all
-from experiments.router_report import methods
 from merged_trees import prefixes
 from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyHead
 from nanogpt.sampling import Sampler
 from tree_attention import speculate, walk
 
+bench = import_module("03_dual_draft_routing.bench")
 PROMPT = [0, 1]
 
 
@@ -187,7 +187,7 @@ def test_greedy_text_equals_plain_decoding(seed):
     """Every method of the chapter's table, random target and heads, across the window of 32."""
     target = random_gpt(seed)
     for budget in (1, 8):
-        texts = {name: collect(start([1, 2], 0), 45).tokens for name, start in methods(
+        texts = {name: collect(start([1, 2], 0), 45).tokens for name, start in bench.registry(
             target, random_heads(target, seed), Sampler(0), budget).items()}
         assert all(text == texts["plain"] for text in texts.values())
 
@@ -196,9 +196,9 @@ def test_replaying_a_text_is_decoding_it():
     """The lengths that replay knows beforehand are those that real decodings accept."""
     target = random_gpt(2, block_size=64)
     heads, prompt = random_heads(target), [1, 2, 3]
-    starts = methods(target, heads, Sampler(0), 6)
+    starts = bench.registry(target, heads, Sampler(0), 6)
     text = prompt + collect(starts["plain"](prompt, 0), 50).tokens
-    runs = replay_all(target, heads, [text], len(prompt), 6, seed=0).runs
+    runs = bench.replay_all(target, heads, [text], len(prompt), 6, seed=0).runs
     for name, router in (("head 1 alone", "head 1 alone"), ("head 2 alone", "head 2 alone"),
                          ("routed", "routed (mean confidence)")):
         real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
@@ -207,14 +207,14 @@ def test_replaying_a_text_is_decoding_it():
 
 def test_the_coin_is_averaged_over_all_tosses():
     """Two tokens: one round if head 1 is taken first, two if head 2 is; 2 / 1.5 by hand."""
-    known = {0: Proposal(0, [1, 0], [], [], []), 1: Proposal(1, [0, 0], [], [], [])}
-    assert coin_tau([known]) == 2 / 1.5
+    known = {0: bench.Proposal(0, [1, 0], [], [], []), 1: bench.Proposal(1, [0, 0], [], [], [])}
+    assert bench.coin_tau([known]) == 2 / 1.5
 
 
 def test_a_gain_is_paired_by_text():
-    more, uncertain = gain([3, 7], [2, 2])  # 1 and 5: mean 3, deviation 8 ** 0.5
+    more, uncertain = bench.gain([3, 7], [2, 2])  # 1 and 5: mean 3, deviation 8 ** 0.5
     assert more == 3 and uncertain == pytest.approx(4)
-    assert gain([2, 9], [1, 8]) == (1, 0)  # the texts differ, what is gained on them does not
+    assert bench.gain([2, 9], [1, 8]) == (1, 0)  # the texts differ, what is gained on them does not
 
 
 def test_bad_input():

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from test_cli import as_a_script
+
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted(ROOT.glob("0?_*"))
 SOURCES = [path for folder in [ROOT / "nanogpt", ROOT / "tests", *CHAPTERS]
@@ -48,7 +50,7 @@ def imports_of(path):
 
 
 def module_name(path):
-    """How a file is imported: nanogpt.clock, tree_attention, experiments.k_sweep."""
+    """How a file is imported: nanogpt.clock, tree_attention, experiments.tinted_text."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     parts = parts if parts[0] == "nanogpt" else parts[1:]
     return ".".join(part for part in parts if part != "__init__")
@@ -251,6 +253,7 @@ def test_every_command_that_we_print_exists_and_its_flags_parse(where, words, mo
         else:
             monkeypatch.setattr(sys, "argv", words)
             with pytest.raises(Parsed):
+                as_a_script(monkeypatch, ROOT / words[0])
                 runpy.run_path(str(ROOT / words[0]), run_name="__main__")
     except SystemExit as stopped:
         pytest.fail(f"{where}: {' '.join(words)} exits with {stopped.code}")

@@ -1,6 +1,7 @@
 """Models of transformers behind our contract: every node, every cache, the loop unchanged."""
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,9 +9,9 @@ import torch
 from nanogpt import transformers_model
 from chain_specdec import GPTDraft, speculate_chain
 from ddtree import BlockChainDrafter, DDTreeDrafter
-from experiments.compare_transformers import generate
+from experiments import real_model_table
 from experiments.real_model_lookup import LookupDrafter
-from nanogpt.account import print_differences
+from nanogpt.bench import print_differences
 from nanogpt.clock import cost_curve
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.packing import can_pack
@@ -273,7 +274,9 @@ def texts_of(target, prompt, n, temperature=0.0):
 def test_texts_equal_plain_decoding_and_transformers_greedy(kind):
     target = TransformersModel(tiny(kind))
     texts = texts_of(target, CONTEXT, 24)
-    theirs = [t for step in generate(target.model, 24)(CONTEXT, 0) for t in step.tokens]
+    steps = real_model_table.theirs(SimpleNamespace(target=target), {"max_new_tokens": 24},
+                                    CONTEXT, 0)
+    theirs = [t for step in steps for t in step.tokens]
     assert {name: g.tokens for name, g in texts.items()} == dict.fromkeys(texts, theirs)
     assert texts["chain"].tau > 1.3 and texts["draft tree"].tau > 1.3  # something was accepted
 
@@ -300,5 +303,5 @@ def test_the_clock_and_the_account_take_the_adapter(capsys):
     texts = texts_of(target, CONTEXT, 8)
     changed = deepcopy(texts["chain"])
     changed.tokens[5] = -1
-    print_differences({"plain": [texts["plain"]], "wrong": [changed]}, "plain", [CONTEXT], target)
+    print_differences({"plain": [texts["plain"]], "wrong": [changed]}, [CONTEXT], target)
     assert "prompt 0 differs at token 5" in capsys.readouterr().out

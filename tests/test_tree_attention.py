@@ -19,7 +19,6 @@ from exact import (
     random_gpt,
     wrong_variants,
 )
-from experiments.bias_of_the_rules import BREAKS, bias_table, mean_bias
 from grading import Script
 from nanogpt.decoding import Context, collect
 from nanogpt.exact.slips import replaced
@@ -38,6 +37,7 @@ from tree_attention import (
     walk,
 )
 
+bench = importlib.import_module("02_tree_attention.bench")
 WRONG = importlib.import_module("02_tree_attention.wrong").WRONG
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
 # root -> c0 -> c2, c3 and root -> c1 -> c4, c5, depth first; tokens 9, 10, 12, 13, 11, 14, 15
@@ -123,11 +123,12 @@ def test_the_articles_rule_is_biased_even_if_the_drafter_is_the_target():
 
 
 def test_each_break_of_the_rule_shows_alone_and_the_repairs_have_none():
-    (right,), *breaks, (first, second) = [mean_bias(*case, pairs=10) for case in BREAKS.values()]
+    (right,), *breaks, (first, second) = [
+        bench.mean_bias(*case, pairs=10) for case in bench.BREAKS.values()]
     assert right < 1e-12  # one drawn child: the rule of chapter 01
     assert min(breaks)[0] > 0.1
     assert first < 1e-12 and second > 0.05  # only its second token is wrong
-    table = bias_table((2, 1), vocab=3)
+    table = bench.bias_table((2, 1), vocab=3)
     assert min(table["independent coins"]) > 0.1
     assert max(table["walk"] + table["multi-round"]) < 1e-12
 
@@ -165,7 +166,7 @@ def test_wrong_multi_round_rules_are_caught(sentence):
     """Four pairs of models: without renormalising, many a pair shows no bias at all, since it
     needs a token that the residual wants more than the remaining draft does."""
     rule = WRONG["multi_round"].get(sentence, multi_round)
-    biases = mean_bias(rule, (2, 1), True, 2, vocab=3, pairs=4)
+    biases = bench.mean_bias(rule, (2, 1), True, 2, vocab=3, pairs=4)
     assert max(biases) > 0.01 if sentence else max(biases) < 1e-12
 
 

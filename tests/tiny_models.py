@@ -12,10 +12,11 @@ import torch
 from dflash import DFlash, read_config
 
 try:  # the tests that import this file are skipped without it
+    import tokenizers
     import transformers
     from safetensors.torch import save_file
 except ImportError:
-    transformers = save_file = None
+    tokenizers = transformers = save_file = None
 
 V, WINDOW = 61, 8
 TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -23,6 +24,17 @@ WIDTHS = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 64, "num_hidd
           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
           "initializer_range": 0.3, **TOKENS}
 MIXED = ["full_attention", "sliding_attention"] * 2
+
+
+def character_tokenizer(tokenizer, block_size):
+    """Our CharTokenizer -> a fast tokenizer of transformers: the same ids, the same text back."""
+    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(tokenizer.ids))
+    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(r"[\s\S]"), "isolated")
+    characters.decoder = tokenizers.decoders.Fuse()  # else the words are joined with spaces
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=characters, model_max_length=block_size,
+        clean_up_tokenization_spaces=False)
 
 
 def config(kind):

@@ -6,7 +6,7 @@ have the colours of the verbs, and the two drafters colours that mean nothing el
 
 import torch
 
-from nanogpt.contest import (
+from nanogpt.bench import (
     median_round,
     speedups,
     summarize,
@@ -143,7 +143,7 @@ def speedup_uncertainty(generations, baseline):
 def draw_k_sweep(lines, results, baseline):
     """Two panels over K, each point with its uncertainty: tau on the left, speed-up on the right.
 
-    lines: {name: experiments.k_sweep.Line}; results: {name: list of Generation}; baseline: the
+    lines: {name: bench.Line}; results: {name: list of Generation}; baseline: the
     name of plain decoding in it. -> the two Axes.
     """
     left, right = new_axes(10, 3.7, columns=2)

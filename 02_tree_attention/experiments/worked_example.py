@@ -2,9 +2,9 @@
 
 import torch
 
+from nanogpt.cli import print_table
 from nanogpt.decoding import collect
 from nanogpt.pictures import plots
-from nanogpt.printing import print_table
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 

@@ -5,10 +5,12 @@ verb.
 """
 
 import math
+import statistics
 
 import matplotlib.pyplot as plt
 import torch
 
+from nanogpt.pictures import plots
 from nanogpt.pictures.plots import (
     FAINT,
     GREY,
@@ -145,4 +147,49 @@ def draw_draft_times(times, ax=None):
     ax.set_xlim(0, 1.15 * max(times.values()))
     plain_frame(ax, None, "milliseconds to draft for one round")
     ax.grid(visible=False)
+    return ax
+
+
+def draw_calibration(proposals, ax=None):
+    """N mu, the accepted length that a head expects, against the length accepted.
+
+    A point is the average of an eighth of the proposals, the least confident first.
+    """
+    ax = ax or plots.new_axes(5.6, 4)
+    for head, color in enumerate(plots.HEADS):
+        points = sorted((step.means[head] * step.nodes[head], step.lengths[head])
+                        for step in proposals)
+        size = max(len(points) // 8, 1)
+        bins = [points[i:i + size] for i in range(0, len(points) - size + 1, size)]
+        ax.plot([statistics.mean(s for s, _ in b) for b in bins],
+                [statistics.mean(n for _, n in b) for b in bins],
+                color=color, marker="o", label=f"head {head + 1}")
+    top = max(ax.get_xlim()[1], ax.get_ylim()[1])
+    ax.plot([0, top], [0, top], color=plots.GREY, linestyle="--", linewidth=1, zorder=1)
+    ax.legend(frameon=False, fontsize=9)
+    return plots.plain_frame(ax, None, "expected: number of nodes times mean confidence",
+                             "accepted draft tokens")
+
+
+def draw_choices(steps, text_of_token, text, ax=None):
+    """Both confidences over the text; below, who was chosen and who would have been right."""
+    ax = ax or plots.new_axes(11, 3.6)
+    places, top = range(len(steps)), max(max(s.means) for s in steps)
+    chosen, right = -0.2 * top, -0.4 * top
+    for head, color in enumerate(plots.HEADS):
+        ax.plot(places, [s.means[head] for s in steps], color=color, marker="o", markersize=4,
+                label=f"mean confidence of head {head + 1}")
+        mine = [i for i in places if steps[i].chosen == head]
+        ax.scatter(mine, [chosen] * len(mine), color=color, marker="s", s=26)
+        longer = [i for i in places if steps[i].lengths[head] > steps[i].lengths[1 - head]]
+        ax.scatter(longer, [right] * len(longer), color=color, marker="^", s=30)
+    ax.set_xticks(places, [plots.visible(text_of_token(text[s.position])) for s in steps],
+                  fontsize=8, family="DejaVu Sans Mono", parse_math=False)
+    ticks = [tick for tick in ax.get_yticks() if 0 <= tick <= top]
+    ax.set_yticks([right, chosen, *ticks],
+                  ["would have been longer", "was chosen", *(f"{t:.2g}" for t in ticks)])
+    ax.set_ylim(-0.5 * top, 1.3 * top)
+    ax.legend(frameon=False, fontsize=9, ncols=2, loc="upper center")
+    plots.plain_frame(ax, None, "root of each round", "mean confidence")
+    ax.yaxis.set_label_coords(-0.05, 0.56)  # beside the numbers of the two lines
     return ax

@@ -4,14 +4,16 @@ Green is head 1 and pink head 2, blue the accepted path, orange the target's own
 heads drafted is dark.
 """
 
+from importlib import import_module
+
 from dual_draft_routing import HeadDrafter  # chapter 03
-from experiments.merge_budgets import estimated_speedup
 from merged_trees import MergedDrafter, accept_paths, block_mask, distinct_prefixes, merge, prefixes
 from nanogpt.decoding import collect
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import Tree, speculate  # chapter 02
 
+estimated_speedup = import_module("04_merged_trees.bench").estimated_speedup
 FIRST = Tree([0, 1, 2, 3], [-1, 0, 1, 1])  # the paper's figure, n_1 = 3
 SECOND = Tree([0, 1, 4, 5], [-1, 0, 1, 0])
 # The same heads with one guess more each, and the score of every node: the sum of log q above it.

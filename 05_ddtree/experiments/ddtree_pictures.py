@@ -4,27 +4,15 @@ Blue is what is kept (here: the root and the nodes of the tree), grey what is no
 """
 
 import math
-from functools import partial
+from importlib import import_module
 from itertools import islice
 
 import torch
 from matplotlib.patches import FancyBboxPatch
 
-from ddtree import BlockChainDrafter, best_first, marginal_children
-from experiments.ddtree_table import (
-    CHAIN,
-    PLAIN,
-    conditional,
-    conditional_name,
-    ddtree,
-    ddtree_name,
-    plain,
-    sampled,
-    tau_and_speedup,
-    tree,
-)
+from ddtree import best_first, marginal_children
+from nanogpt.bench import PLAIN, speedup, summarize, tau_uncertainty
 from nanogpt.clock import interpolate
-from nanogpt.contest import speedup, summarize, tau_uncertainty
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -42,20 +30,15 @@ from nanogpt.pictures.plots import (
     visible,
 )
 
-DRAWN = "drawn chain of 3, p/q"
+bench = import_module("05_ddtree.bench")  # by this name, for every chapter has a bench.py
+CHAIN, DRAWN = bench.CHAIN, bench.DRAWN
+conditional_name, ddtree_name = bench.conditional_name, bench.ddtree_name
+tau_and_speedup = bench.tau_and_speedup
 
 
 def decoders(target, block, sampler, budgets):
-    """{name: start(prompt, seed)}: plain, the block's chain, its trees; above temperature 0 also
-    three drafts that are drawn."""
-    starts = {PLAIN: partial(plain, target, sampler),
-              CHAIN: partial(tree, target, BlockChainDrafter(block), sampler)}
-    starts |= {ddtree_name(b): partial(ddtree, target, block, b, sampler) for b in budgets}
-    starts |= {conditional_name(b): partial(conditional, target, block, b, sampler)
-               for b in budgets[1::2]}
-    if sampler.temperature > 0:
-        starts[DRAWN] = partial(sampled, target, block, (1, 1, 1), sampler)
-    return starts
+    """{name: start(prompt, seed)}: the chapter's registry, every other budget on conditionals."""
+    return bench.registry(target, block, sampler, budgets, budgets[1::2])
 
 
 # ---------------------------------------------------------------- the drafter

@@ -105,7 +105,7 @@ def from_package():
 
 
 def load_model(name, device, precision):
-    """A folder or a name -> TransformersModel, ready to decode.
+    """A folder or a name -> TransformersModel, ready to decode; millions of parameters.
 
     Raises ValueError if it cannot be loaded, does not fit the device, or cannot verify a tree.
     """
@@ -122,9 +122,8 @@ def load_model(name, device, precision):
     if packed == torch.bfloat16 or (packed and model.num_parameters() < LARGEST_PACKED):
         pack(model, packed)
     target = TransformersModel(model)
-    target.millions = millions
     check_branching(target)
-    return target
+    return target, millions
 
 
 def load_tokenizer(name):

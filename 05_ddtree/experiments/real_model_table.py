@@ -1,5 +1,6 @@
 """The table of real_model.py: who takes part, and what the table says."""
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,21 +9,27 @@ import torch
 
 from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
-from experiments.compare_transformers import CALL, generate
 from experiments.real_model_files import chat_tokens
 from experiments.real_model_lookup import LookupDrafter
-from nanogpt.account import print_bottlenecks, print_differences, print_results
+from nanogpt.bench import (
+    PLAIN,
+    compare,
+    print_account,
+    print_differences,
+    print_results,
+    speedup,
+    summarize,
+)
+from nanogpt.cli import print_table
 from nanogpt.clock import cost_curve
-from nanogpt.contest import compare, speedup, summarize
-from nanogpt.decoding import plain_decode
+from nanogpt.decoding import Step, plain_decode, tokens_on
 from nanogpt.device import device_name
-from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
 from nanogpt.transformers_model import Greedy, need_transformers
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
 PROMPTS = Path(__file__).resolve().parents[1] / "prompts"
-PLAIN, THEIRS, LOOKUP = "plain", "transformers greedy", "transformers prompt lookup, 10"
+THEIRS, LOOKUP = "transformers greedy", "transformers lookup, 10"
 ASSISTED = "transformers assisted"
 K = 4  # draft tokens of the small model's chain
 BRANCHING = (2, 1, 1, 1)  # of its tree: as many passes of the small model as the chain
@@ -35,6 +42,7 @@ class Models:
     """Everything that decodes, on one device."""
 
     target: object  # TransformersModel
+    millions: float  # of its parameters
     tokenizer: object
     ends: set  # tokens that end an answer
     draft: object = None  # TransformersModel of the same vocabulary, or None
@@ -58,7 +66,7 @@ def chances(sampler, seed):
     return (Greedy(), Greedy()) if sampler.temperature == 0 else (sampler, Dice(seed))
 
 
-def plain(models, sampler, prompt, seed):
+def answer(models, sampler, prompt, seed):
     """Plain decoding: one forward, one token."""
     steps = plain_decode(models.target, prompt, *chances(sampler, seed))
     return until_end(steps, models.ends)
@@ -81,19 +89,43 @@ def draft_tree(models):
     return TreeDrafter(TreeGPT(models.draft), BRANCHING)
 
 
+class Recorder:
+    """A streamer for `generate`: a Step for what each target forward brings."""
+
+    def __init__(self):
+        self.last, self.steps = time.perf_counter(), []
+
+    def put(self, tokens):
+        """Called by `generate` with the prompt, then with each forward's tokens (1, n)."""
+        now = time.perf_counter()  # drafts and the rest stand under "verify", too
+        self.steps.append(Step(tokens.flatten().tolist(), seconds={"verify": now - self.last}))
+        self.last = now
+
+    def end(self):
+        """All was put."""
+
+
 def theirs(models, how, prompt, seed):
-    """`generate` of transformers, greedy: Steps whose seconds are those between two forwards."""
-    before = 0.0
-    for step in generate(models.target.model, **how)(prompt, seed):
-        now = step.seconds[CALL]
-        step.seconds = {"verify": now - before}  # drafts and the rest stand under it, too
-        before = now
+    """`generate` of transformers, greedy: Steps, all of them after the last forward.
+
+    how: what turns it into assisted generation or prompt lookup. A hook on the model counts the
+    rows whose logits a forward returns: one, and one for each draft token.
+    """
+    model, recorder, rows = models.target.model, Recorder(), []
+    hook = model.register_forward_hook(lambda *call: rows.append(call[-1].logits.shape[1]))
+    try:
+        model.generate(tokens_on(model, prompt).to(model.device), do_sample=False,
+                       streamer=recorder, **how)
+    finally:
+        hook.remove()
+    for step, n in zip(recorder.steps[1:], rows, strict=True):  # the first put is the prompt
+        step.drafted = n - 1
         yield step
 
 
 def our_methods(models, sampler, budgets):
     """{name: start(prompt, seed)} of the decoders of this repository."""
-    starts = {PLAIN: partial(plain, models, sampler)}
+    starts = {PLAIN: partial(answer, models, sampler)}
     best = max(budgets)
     drafters = {f"n-gram chain, K={best}": partial(LookupDrafter, best, width=1)}
     drafters |= {f"n-gram tree, B={b}": partial(LookupDrafter, b) for b in budgets}
@@ -172,9 +204,10 @@ def fitting_tokens(tokenizer, prompt, room):
 # ---------------------------------------------------------------- what it says
 
 
-def print_model(name, target):
+def print_model(name, models):
     """One line about the target and the machine."""
-    print(f"{name}: {target.millions:.0f}M target in {target.precision} on "
+    target = models.target
+    print(f"{name}: {models.millions:.0f}M target in {target.precision} on "
           f"{device_name(target.device)}; "
           f"torch {torch.__version__}, transformers {need_transformers().__version__}")
 
@@ -191,14 +224,14 @@ def print_tables(models, sampler, budgets, prompts, max_new_tokens):
     print(f"\n{len(kinds)} prompts of {min(lengths)} to {max(lengths)} tokens, up to "
           f"{max_new_tokens} new tokens each, temperature {sampler.temperature:g}; tau counts the "
           "bonus token\n")
-    print_results(results, PLAIN, greedy)
-    if greedy:
-        print_differences(results, PLAIN, [prompts[kind] for kind in kinds], models.target)
     curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64], repeats=7)
+    print_results(results, curve, greedy)
+    if greedy:
+        print_differences(results, [prompts[kind] for kind in kinds], models.target)
     print("\nc(N), ms (and c(N) / c(1)): " + ", ".join(
         f"{n}: {ms:.1f} ({ms / curve[1]:.2f})" for n, ms in curve.items()))
     ours = {name: g for name, g in results.items() if not name.startswith("transformers")}
-    print_bottlenecks(ours, PLAIN, curve)
+    print_account(ours)
     print_kinds(kinds, ours)
     if greedy:
         print_rivals(results)
@@ -227,16 +260,13 @@ def print_kinds(kinds, results):
 
 
 def print_rivals(results):
-    """Ours beside transformers' own, method by method, in a sentence each."""
+    """Ours beside transformers' own way of the same kind: tokens/s, and the median quotient."""
+    tree = max((name for name in results if name.startswith("n-gram tree")),
+               key=lambda name: speedup(results[name], results[PLAIN]))
+    pairs = {PLAIN: THEIRS, tree: LOOKUP, f"draft model chain, K={K}": ASSISTED}
     print()
-    trees = [name for name in results if name.startswith("n-gram tree")]
-    best = max(trees, key=lambda name: speedup(results[name], results[PLAIN]))
-    pairs = [(PLAIN, THEIRS), (best, LOOKUP)]
-    pairs += [(f"draft model chain, K={K}", ASSISTED)] if ASSISTED in results else []
-    for ours, other in pairs:
-        ratio = speedup(results[ours], results[other])
-        rates = [summarize(results[name])["tokens_per_second"] for name in (ours, other)]
-        print(f"{ours}: {rates[0]:.1f} tokens/s; {other}: {rates[1]:.1f}; median over the prompts "
-              f"{ratio:.2f}x")
-
-
+    print_table(["ours", "theirs", "tokens/s", "tokens/s", "ours over theirs"], [
+        [ours, other, *(f"{summarize(results[name])['tokens_per_second']:.1f}"
+                        for name in (ours, other)),
+         f"{speedup(results[ours], results[other]):.2f}x"]
+        for ours, other in pairs.items() if other in results])

@@ -14,7 +14,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # so that a plain 
 from nanogpt import cli
 from block_diffusion import BlockConfig
 from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
-from nanogpt.account import first_difference
+from nanogpt.bench import first_difference
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import plots
@@ -39,10 +39,10 @@ def texts(target, block, prompt, sampler, seed, count, budget):
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     cli.target_flags(p)
-    p.add_argument("--prompt", default="ROMEO:\n", help="text to continue")
+    p.add_argument("--prompt", type=cli.text, default="ROMEO:\n", help="text to continue")
     p.add_argument("--max-new-tokens", type=int, default=200, help="length of the text")
     p.add_argument("--budget", type=int, default=31, help="B, draft nodes of DDTree")
-    p.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "figures",
+    p.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "figures",
                    help="folder for tinted.png")
     cli.sampler_flags(p, temperature=1.0)
     args = p.parse_args(argv)

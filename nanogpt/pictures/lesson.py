@@ -20,9 +20,9 @@ import matplotlib.pyplot as plt
 import torch
 from IPython.display import HTML, Image, Markdown, display
 
-from nanogpt.account import print_results, why_not_faster
+from nanogpt.bench import compare, print_results, speedup, summarize, why_not_faster
+from nanogpt.cli import print_table
 from nanogpt.clock import cost_curve, interpolate, median_ms
-from nanogpt.contest import compare, speedup, summarize
 from nanogpt.data import held_out_prompts, load_dataset
 from nanogpt.decoding import collect, plain_decode, tokens_on
 from nanogpt.device import device_name, pick_device, synchronize
@@ -36,7 +36,6 @@ from nanogpt.exact.enumeration import (
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import plots
-from nanogpt.printing import print_table
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
 

@@ -44,7 +44,7 @@ def main(number, record, argv=None):
     """
     p = cli.parser(f"Chapter {number}: make a page and a GIF of a real verification step.")
     cli.target_flags(p)
-    p.add_argument("--prompt", help="text to continue (default: a held-out one)")
+    p.add_argument("--prompt", type=cli.text, help="text to continue (default: a held-out one)")
     p.add_argument("--steps", type=int, default=60,
                    help="how many steps to decode; the most instructive one is shown")
     p.add_argument("--out", type=Path, default=chapters()[number] / "figures",

@@ -1,24 +1,112 @@
-"""What each head, the router and the union accept in the very same rounds.
+"""Chapter 04 on the runner: single heads, routing and merging at equal budgets, and what each of
+them accepts in the very same rounds.
 
 The target draws every token itself, so the tokens of a round do not depend on who drafted. A tree
 would have accepted as many of them as it holds.
 """
 
 import statistics
+from collections import defaultdict
 
 from dual_draft_routing import (  # chapter 03
     HeadDrafter,
+    RoutedDrafter,
     best_nodes,
     keep_rows,
     mean_confidence,
     route,
 )
-from merged_trees import MergedDrafter, accept_paths, distinct_prefixes, merge, trie_merge
-from nanogpt.contest import two_standard_errors
+from merged_trees import (
+    MergedDrafter,
+    TrieDrafter,
+    accept_paths,
+    distinct_prefixes,
+    merge,
+    trie_merge,
+)
+from nanogpt.bench import PLAIN, plain, summarize, tau_uncertainty, two_standard_errors
+from nanogpt.cli import print_table
 from nanogpt.decoding import collect
-from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
-from tree_attention import speculate  # chapter 02
+from tree_attention import speculate, walk  # chapter 02
+
+# ---------------------------------------------------------------- the decoders
+
+
+def registry(target, heads, sampler, budget):
+    """{name: start(prompt, seed)}; after the name the draft nodes that are verified, at most.
+
+    budget: of one head's tree, even; all methods also with two trees' budget.
+    """
+    def drafted_by(make, nodes, accept=walk):
+        def start(prompt, seed):
+            drafter = make([HeadDrafter(head, budget=nodes) for head in heads])
+            return speculate(target, drafter, prompt, sampler, Dice(seed), accept)
+        return start
+
+    starts = {PLAIN: plain(target, sampler)}
+    for n in (budget, 2 * budget):
+        starts |= {
+            f"head 1, {n}": drafted_by(lambda pair: pair[0], n),
+            f"head 2, {n}": drafted_by(lambda pair: pair[1], n),
+            f"routed, {n}": drafted_by(RoutedDrafter, n),
+            f"merged, {n // 2} + {n // 2}": drafted_by(MergedDrafter, n // 2, accept_paths),
+            f"trie-merged, {n}": drafted_by(lambda pair: TrieDrafter(pair, pair[0].budget), n),
+        }
+    return starts
+
+
+# ---------------------------------------------------------------- what decides whether it pays
+
+
+def drafted_trees(name):
+    """Who drafts, and how many nodes a head. Example: 'merged, 8 + 8' -> ('both heads', '8')."""
+    who, nodes = name.split(", ")
+    return who if who.startswith("head ") else "both heads", nodes.split(" + ")[0]
+
+
+def priced(results, plain_ms):
+    """What decides whether a method pays: {name: (tau, draft nodes, drafting in plain steps)}.
+
+    results: {name: list of Generation} of a `registry`; plain_ms: of a forward of one row.
+    Methods that draft the same trees get the same price, the mean of theirs.
+    """
+    sums = {name: summarize(runs) for name, runs in results.items() if name != PLAIN}
+    took = defaultdict(list)
+    for name, line in sums.items():
+        took[drafted_trees(name)].append(line["verb_ms"]["draft"])
+    prices = {trees: statistics.mean(ms) / plain_ms for trees, ms in took.items()}
+    return {name: (line["tau"], line["drafted"], prices[drafted_trees(name)])
+            for name, line in sums.items()}
+
+
+def estimated_speedup(line, row_price, part=1):
+    """The lesson's formula: tau / (1 + n * row_price + part * drafting).
+
+    line: one of `priced`; row_price: in plain steps; part: of the price of drafting, 0 to 1.
+    Example: tau 3, 8 draft nodes at .125, drafting 1: 3 / (1 + 1 + 1) = 1.
+    """
+    tau, nodes, drafting = line
+    return tau / (1 + nodes * row_price + part * drafting)
+
+
+def print_speedups(lines, row_price, results):
+    """The formula where nothing costs time, rows, drafting, or both; a star at the fastest.
+
+    lines, results: as in `priced`; below the table, how uncertain their tau is.
+    """
+    table = []
+    for paid, price, part in (("nothing", 0, 0), ("rows", row_price, 0), ("drafting", 0, 1),
+                              ("rows and drafting", row_price, 1)):
+        gains = [estimated_speedup(line, price, part) for line in lines.values()]
+        table.append([paid, *("* " * (gain == max(gains)) + f"{gain:.2f}x" for gain in gains)])
+    print_table(["what costs time", *lines], table)
+    error = max(tau_uncertainty(results[name]) for name in lines)
+    print(f"\nOne more row costs {row_price:.1%} of a plain step. "
+          f"Two standard errors of tau are {error:.2f} at most.")
+
+
+# ---------------------------------------------------------------- the very same rounds
 
 
 class Remembering(MergedDrafter):

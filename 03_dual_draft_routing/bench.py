@@ -1,4 +1,4 @@
-"""What each head would have brought, step by step, on a text that is already known.
+"""Chapter 03 on the runner: its decoders, and what each head would have brought at every token.
 
 The walk emits the target's own draws, so the text does not depend on who drafts. A tree accepts
 exactly as many tokens as its deepest path agrees with that text. So one target forward over the
@@ -11,10 +11,41 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dual_draft_routing import BothHeads, HeadDrafter, confidence, mean_confidence, route
-from nanogpt.contest import two_standard_errors
+from dual_draft_routing import (
+    BothHeads,
+    HeadDrafter,
+    RoutedDrafter,
+    coin_flip,
+    confidence,
+    mean_confidence,
+    route,
+)
+from nanogpt.bench import PLAIN, plain, two_standard_errors
+from nanogpt.cli import print_table
 from nanogpt.decoding import collect, plain_decode, tokens_on
 from nanogpt.sampling import Dice
+from tree_attention import speculate  # chapter 02
+
+
+def registry(target, heads, sampler, budget):
+    """{name: start(prompt, seed)} for every method that can really run."""
+    def drafted_by(make):
+        def start(prompt, seed):
+            pair = [HeadDrafter(head, budget=budget) for head in heads]
+            return speculate(target, make(pair, seed), prompt, sampler, Dice(seed))
+        return start
+
+    return {
+        PLAIN: plain(target, sampler),
+        "head 1 alone": drafted_by(lambda pair, seed: pair[0]),
+        "head 2 alone": drafted_by(lambda pair, seed: pair[1]),
+        # The coin has chance of its own.
+        "coin flip": drafted_by(lambda pair, seed: RoutedDrafter(pair, coin_flip(Dice(seed + 1)))),
+        "routed": drafted_by(lambda pair, seed: RoutedDrafter(pair)),
+    }
+
+
+# ---------------------------------------------------------------- both heads, at every token
 
 
 @dataclass
@@ -185,3 +216,26 @@ def calibration(steps, head):
     accepted = torch.tensor([float(s.lengths[head]) for s in steps])
     pair = torch.stack([expected, accepted])
     return float(expected.mean()), float(accepted.mean()), float(torch.corrcoef(pair)[0, 1])
+
+
+def print_routers(replayed):
+    """Every router's tau on the same known texts, and what the heads' confidence is worth."""
+    runs, proposals = replayed.runs, replayed.proposals
+    print_table([f"router, on {len(runs[PAPER])} known texts", "steps", "tau"], [
+        [name, sum(map(len, run)), f"{tau(run):.2f}"] for name, run in runs.items()])
+    shares = complementarity(proposals)
+    print()
+    print_table(["share of all tokens", "head 1 longer", "head 2 longer", "mu picks the longer"],
+                [["", *(f"{share:.0%}" for share in shares.values())]])
+    print()
+    print_calibration(proposals)
+
+
+def print_calibration(proposals):
+    """A line for each head: how many accepted drafts it expects, and gets, on average."""
+    rows = []
+    for head in (0, 1):
+        expected, accepted, correlation = calibration(proposals, head)
+        rows.append([f"head {head + 1}", f"{expected:.2f}", f"{accepted:.2f}",
+                     f"{correlation:.2f}"])
+    print_table(["accepted drafts", "expected", "accepted", "correlation"], rows)

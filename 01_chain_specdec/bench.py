@@ -1,4 +1,4 @@
-"""The sweep of K: what chains of 1, 2, 4, 8 drafts bring, predicted and measured.
+"""Chapter 01 on the runner: its decoders, and the sweep of K, predicted and measured.
 
 Two predictions stand beside each measurement. One knows only alpha, the chance that a single
 draft stays, and assumes that all positions are alike (Leviathan et al., Equation 1). The other
@@ -7,21 +7,14 @@ position; the second and the clock differ by Python, the sampler and the clock's
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
 from chain_specdec import acceptance_rate, draft, expected_speedup, expected_tokens, speculate_chain
-from experiments.chain_pictures import draw_k_sweep
-from nanogpt.account import why_not_faster
+from nanogpt.bench import PLAIN, plain, speedup, summarize
+from nanogpt.cli import print_table
 from nanogpt.clock import cost_curve, interpolate, median_ms
-from nanogpt.contest import speedup, summarize
-from nanogpt.decoding import plain_decode
-from nanogpt.pictures import plots
-from nanogpt.printing import print_table
 from nanogpt.sampling import Dice
-
-PLAIN = "plain"
 
 
 def method_name(drafter, k):
@@ -29,21 +22,13 @@ def method_name(drafter, k):
     return f"{drafter}, K={k}"
 
 
-def make_decoders(target, drafters, ks, sampler):
-    """{name: start(prompt, seed)} for plain decoding and every drafter with every K.
+def registry(target, drafters, ks, sampler):
+    """{name: start(prompt, seed)}: plain decoding and every one of {name: drafter} with every K."""
+    def chain(drafter, k):
+        return lambda prompt, seed: speculate_chain(target, drafter, prompt, k, sampler, Dice(seed))
 
-    drafters: {name: drafter}; see nanogpt.contest.compare.
-    """
-    def plain(prompt, seed):
-        return plain_decode(target, prompt, sampler, Dice(seed))
-
-    def chain(drafter, k, prompt, seed):
-        return speculate_chain(target, drafter, prompt, k, sampler, Dice(seed))
-
-    decoders = {PLAIN: plain}
-    for name, drafter in drafters.items():
-        decoders |= {method_name(name, k): partial(chain, drafter, k) for k in ks}
-    return decoders
+    return {PLAIN: plain(target, sampler)} | {
+        method_name(name, k): chain(drafter, k) for name, drafter in drafters.items() for k in ks}
 
 
 def measured_alpha(generations):
@@ -118,43 +103,18 @@ def sweep_lines(results, target, drafters, ks, sampler, prompt):
     for drafter, model in drafters.items():
         draft_ms = draft_cost(model, prompt, sampler, target.device)
         for k in ks:
-            name = method_name(drafter, k)
-            lines[name] = Line(
-                drafter, k, measured_alpha(results[name]), summarize(results[name])["tau"],
-                curve[1], draft_ms, interpolate(curve, k + 1),
-                speedup(results[name], results[PLAIN]))
+            runs = results[method_name(drafter, k)]
+            lines[method_name(drafter, k)] = Line(
+                drafter, k, measured_alpha(runs), summarize(runs)["tau"], curve[1], draft_ms,
+                interpolate(curve, k + 1), speedup(runs, results[PLAIN]))
     return lines
 
 
-def sweep_rows(lines):
-    """-> header and rows of the table 'predicted against measured'."""
-    header = ["method", "alpha", "tau", "from alpha", "draft ms", "verify ms",
-              "predicted (alpha)", "predicted (tau)", "measured"]
-    return header, [
+def print_sweep(lines):
+    """Print what was predicted, from alpha and from tau, beside what was measured."""
+    print("\npredicted and measured (draft: K tokens; verify: K + 1 rows)")
+    print_table(["method", "alpha", "tau", "from alpha", "draft ms", "verify ms",
+                 "predicted (alpha)", "predicted (tau)", "measured"], [
         [name, f"{x.alpha:.2f}", f"{x.tau:.2f}", f"{expected_tokens(x.alpha, x.k):.2f}",
          f"{x.k * x.draft_ms:.2f}", f"{x.verify_ms:.2f}", f"{x.from_alpha:.2f}x",
-         f"{x.from_tau:.2f}x", f"{x.measured:.2f}x"]
-        for name, x in lines.items()
-    ]
-
-
-def print_sweep(lines, results):
-    """Print what was predicted beside what was measured, and what slows the fastest method."""
-    print("\npredicted and measured (draft: K tokens; verify: K + 1 rows)")
-    print_table(*sweep_rows(lines))
-    best = max(lines, key=lambda name: lines[name].measured)
-    print("\n" + why_not_faster(best, results, PLAIN))
-
-
-def save_figures(lines, results, out):
-    """tau and speed-up over K; predicted against measured; acceptance by draft position."""
-    shares = {}
-    for drafter in dict.fromkeys(line.drafter for line in lines.values()):
-        own = [line for line in lines.values() if line.drafter == drafter]
-        k = own[-1].k
-        shares[drafter] = acceptance_by_position(results[method_name(drafter, k)], k)
-    plots.save(draw_k_sweep(lines, results, PLAIN)[0], out / "sweep.png")
-    points = {name: (line.from_tau, line.measured) for name, line in lines.items()}
-    plots.save(plots.draw_predicted(points), out / "predicted.png")
-    plots.save(plots.draw_positions(shares), out / "positions.png")
-    print(f"\nfigures: {out}")
+         f"{x.from_tau:.2f}x", f"{x.measured:.2f}x"] for name, x in lines.items()])

@@ -1,0 +1,340 @@
+"""Chapter 05 on the runner: its decoders, and what is measured beside the main table.
+
+    python 05_ddtree/bench.py shapes          # chains and trees drawn from a pass: which is best?
+    python 05_ddtree/bench.py temperatures    # the heap against drawing, from 0 to 1.2
+    python 05_ddtree/bench.py costs           # one drafter pass, and building a tree
+    python 05_ddtree/bench.py paper           # Table 1 of the paper in one number
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
+
+import csv
+from dataclasses import dataclass
+
+import torch
+
+from nanogpt import cli
+from chain_specdec import GPTDraft, speculate_chain  # chapter 01
+from conditional_marginals import ConditionalTreeDrafter, decode_conditional, decode_sampled
+from ddtree import BlockChainDrafter, BlockTopTreeDrafter, DDTreeDrafter, decode_ddtree
+from nanogpt.bench import PLAIN, TURN, compare, plain, print_results, speedup, summarize
+from nanogpt.cli import print_table
+from nanogpt.clock import median_ms
+from nanogpt.data import choosing_prompts, held_out_prompts
+from nanogpt.decoding import collect
+from nanogpt.pictures import plots
+from nanogpt.sampling import Dice, Sampler
+from train_drafter import get_target_and_drafter
+from tree_attention import speculate  # chapter 02
+
+CHAIN, DRAWN = "block chain, argmax", "drawn chain of 3, p/q"
+
+
+def ddtree_name(budget):
+    """How the tables call the paper's DDTree with this budget."""
+    return f"DDTree, B={budget}"
+
+
+def conditional_name(budget):
+    """How the tables call DDTree on conditionals."""
+    return f"conditional DDTree, B={budget}"
+
+
+def drawn_name(branching):
+    """(2, 2, 1) -> 'drawn 2-2-1'."""
+    return "drawn " + "-".join(map(str, branching))
+
+
+# ---------------------------------------------------------------- the decoders
+
+
+def by_block(target, block, sampler):
+    """-> f(decode, *what): a decoder, decode(target, block, *what, prompt, sampler, dice)."""
+    def bound(decode, *what):
+        return lambda prompt, seed: decode(target, block, *what, prompt, sampler, Dice(seed))
+
+    return bound
+
+
+def by_tree(target, drafter, sampler):
+    """Chapter 02's loop around any drafter of trees, judged by the walk."""
+    return lambda prompt, seed: speculate(target, drafter, prompt, sampler, Dice(seed))
+
+
+def by_chain(target, draft, sampler):
+    """Chapter 01: four drafts in a row, judged by the p/q rule."""
+    return lambda prompt, seed: speculate_chain(target, draft, prompt, 4, sampler, Dice(seed))
+
+
+def registry(target, block, sampler, budgets, conditional_budgets=()):
+    """{name: start(prompt, seed)}: plain decoding, the block's chain, DDTree on marginals and on
+    conditionals; above temperature 0 also three drafts that are drawn."""
+    bound = by_block(target, block, sampler)
+    starts = {PLAIN: plain(target, sampler),
+              CHAIN: by_tree(target, BlockChainDrafter(block), sampler)}
+    starts |= {ddtree_name(b): bound(decode_ddtree, b) for b in budgets}
+    if block.transition is not None:
+        starts |= {conditional_name(b): bound(decode_conditional, b) for b in conditional_budgets}
+        if sampler.temperature > 0:  # at temperature 0 only one child can be drawn
+            starts[DRAWN] = bound(decode_sampled, (1, 1, 1))
+    return starts
+
+
+def rivals(target, block, small, ngram, sampler):
+    """Who else drafts: the small GPT of chapter 01, a 7-gram, chapter 02's shape on marginals."""
+    return {"7-gram chain, K=4": by_chain(target, ngram, sampler),
+            "57K GPT chain, K=4": by_chain(target, GPTDraft(small), sampler),
+            "block top-W tree, 2x2x2": by_tree(
+                target, BlockTopTreeDrafter(block, (2, 2, 2)), sampler)}
+
+
+def tau_and_speedup(results, name):
+    """-> tokens per forward, times plain decoding's speed."""
+    return summarize(results[name])["tau"], speedup(results[name], results[PLAIN])
+
+
+def points(results):
+    """{name: (tau, speed-up)} of every method but plain decoding."""
+    return {name: tau_and_speedup(results, name) for name in results if name != PLAIN}
+
+
+# ---------------------------------------------------------------- figures of the main table
+
+
+def draw_budgets(tables, budgets, length):
+    """DDTree over its budgets, a line a temperature, and its chain of `length` as a point."""
+    curves = {}
+    for temperature, results in tables.items():
+        for kind, name in (("DDTree", ddtree_name), ("conditional", conditional_name)):
+            there = [b for b in budgets if name(b) in results]
+            if there:
+                points = [tau_and_speedup(results, name(b)) for b in there]
+                curves[f"{kind}, T={temperature:g}"] = (there, *map(list, zip(*points,
+                                                                             strict=True)))
+        tau, fast = tau_and_speedup(results, CHAIN)
+        curves[f"block chain, T={temperature:g}"] = ([length], [tau], [fast])
+    return plots.draw_sweep(curves, "draft tokens verified per round (budget B)", log2=True)[0]
+
+
+def draw_longest_walk(target, block, prompt, tokenizer, seed):
+    """A tree of 15 nodes in which the walk at temperature 1 got furthest."""
+    steps = decode_ddtree(target, block, 15, prompt, Sampler(), Dice(seed))
+    step = max(collect(steps, 60).steps[:-1], key=lambda step: len(step.tokens))
+    return plots.draw_tree(step.detail.tree, lambda token: tokenizer.decode([token]),
+                           step.detail.path, step.detail.target_probs, next_token=step.tokens[-1])
+
+
+# ---------------------------------------------------------------- sweeps: drawing and the heap
+
+# branching -> 1 + its drafts are the rows that the target reads: up to 8, up to 16
+SHAPES = [(1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1, 1), (2, 1, 1), (3, 1),
+          (2, 1, 1, 1), (2, 2, 1), (2, 2, 1, 1), (3, 1, 1, 1), (3, 2), (4, 1, 1)]
+TEMPERATURES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
+
+
+def shapes(target, block, sampler):
+    """The registry of all drawn shapes, plain decoding and DDTree beside them."""
+    bound = by_block(target, block, sampler)
+    return {PLAIN: plain(target, sampler), conditional_name(7): bound(decode_conditional, 7)} | {
+        drawn_name(shape): bound(decode_sampled, shape) for shape in SHAPES}
+
+
+def sweep_temperatures(target, block, prompts, max_new_tokens):
+    """{temperature: {method: (tau, speed-up)}}: the heap against drawing, at each temperature.
+
+    At low temperatures the most probable tree wins, because the target nearly always takes one of
+    the few most probable continuations. At high ones drawn drafts win: they come about as often as
+    the target draws them, and the p/q rule uses that.
+    """
+    found = {}
+    for temperature in TEMPERATURES:
+        sampler = Sampler(temperature)
+        bound = by_block(target, block, sampler)
+        starts = {PLAIN: plain(target, sampler)}
+        starts |= {conditional_name(b): bound(decode_conditional, b) for b in (7, 15)}
+        starts |= {drawn_name(s): bound(decode_sampled, s) for s in ((1, 1, 1), (2, 1, 1))}
+        results = compare(starts, prompts, max_new_tokens, TURN)
+        found[temperature] = points(results)
+    return found
+
+
+def draw_temperatures(found, axes=None):
+    """tau and speed-up over the temperature, a line per method. found: of sweep_temperatures."""
+    return plots.draw_sweep(
+        {name: (list(found), *([row[name][i] for row in found.values()] for i in (0, 1)))
+         for name in next(iter(found.values()))}, "temperature", axes)
+
+
+# ---------------------------------------------------------------- what drafting costs by itself
+
+NEW_ROWS = 3  # context rows that a pass reads: about what a round commits
+TREE_ROWS = 8  # rows of the target forward that comes before it: a small tree's
+
+
+@torch.inference_mode()
+def pass_ms(network, prompt):
+    """Median milliseconds of one drafter pass behind `prompt` (a list of token ids)."""
+    target, drafter = network.target, BlockChainDrafter(network)
+    tokens = torch.tensor([prompt], device=target.device)
+    logits, hidden = target(tokens)
+    root, rows = int(logits[0, -1].argmax()), list(range(len(prompt)))[-NEW_ROWS:]
+
+    def one_pass():
+        drafter.reset()
+        drafter.cache.length = len(prompt) - len(rows)
+        drafter.observe(prompt[-NEW_ROWS:], hidden, rows)
+        drafter.logits(root, network.config.length)
+
+    # subtle: each pass is timed just after a target forward, as it comes in a round. In a loop of
+    # its own it would find its weights in the processor's cache, and look a third cheaper.
+    return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
+
+
+@torch.inference_mode()
+def build_ms(network, prompt, budgets, make=DDTreeDrafter):
+    """Median milliseconds of building a tree from one pass, by budget: {B: ms}, on the CPU.
+
+    make: DDTreeDrafter or ConditionalTreeDrafter.
+    """
+    logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
+    root, length, found = int(logits[0, -1].argmax()), network.config.length, {}
+    for budget in budgets:
+        drafter = make(network, budget)
+        drafter.observe(prompt, hidden, list(range(len(prompt))))
+        slots = drafter.logits(root, length)
+        drafter.logits = lambda *_, known=slots: known  # of this drafter alone: its pass is done
+        found[budget] = median_ms(lambda d=drafter: d.propose(root, length), slots.device)
+    return found
+
+
+# ---------------------------------------------------------------- the paper in one number
+
+TABLE = Path(__file__).with_name("paper_table1.csv")
+CHATS = ("MT-Bench", "Alpaca")  # conversations; most rows below their lines are theirs
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry of Table 1 of Ringel and Romano (arXiv 2604.12989): 8 H200 GPUs; DDTree with the
+    best of seven budgets in each row."""
+
+    temperature: float
+    dataset: str
+    model: str
+    method: str
+    speedup: float
+    tau: float
+
+
+def paper_rows():
+    """The 120 entries: 60 settings, each with DFlash's chain and with DDTree."""
+    with open(TABLE, newline="", encoding="utf-8") as file:
+        return [Row(float(r["temperature"]), r["dataset"], r["model"], r["method"],
+                    float(r["speedup"]), float(r["tau"])) for r in csv.DictReader(file)]
+
+
+def price_of_a_round(rows):
+    """r, in plain steps: the least-squares fit of speed-up = tau / r through the origin.
+
+    If r is the same for every dataset and every tree, all rows of a model lie on one line, and tau
+    alone decides.
+    """
+    return sum(row.tau ** 2 for row in rows) / sum(row.tau * row.speedup for row in rows)
+
+
+def by_model_and_method(rows):
+    """{(model, method): its rows}, in the order of the table."""
+    groups = {}
+    for row in rows:
+        groups.setdefault((row.model, row.method), []).append(row)
+    return groups
+
+
+def print_prices(rows):
+    """One line per model and method: r, and how far its rows are from the line."""
+    lines = []
+    for (model, method), group in by_model_and_method(rows).items():
+        price = price_of_a_round(group)
+        off = [row.speedup * price / row.tau - 1 for row in group]
+        rms = (sum(x * x for x in off) / len(off)) ** 0.5
+        worst, row = max(zip(off, group, strict=True), key=lambda pair: abs(pair[0]))
+        lines.append([model, method, f"{price:.2f}", f"{rms:.1%}",
+                      f"{worst:+.0%} {row.dataset}, T={row.temperature:g}"])
+    print_table(["model", "method", "a round, plain steps", "rms residual", "largest"], lines)
+
+
+def draw_paper(rows, ours=None, ax=None):
+    """Speed-up against tau: the paper's DDTree rows, a line per model, and our own points.
+
+    The rows of the two sets of conversations are hollow. ours: {name: (tau, speed-up)}.
+    """
+    ax = ax or plots.new_axes(7.4, 4.6)
+    trees = {model: group for (model, method), group in by_model_and_method(rows).items()
+             if method == "DDTree"}
+    for i, (model, group) in enumerate(trees.items()):
+        price, color = price_of_a_round(group), plots.SERIES[2 + i]
+        for chats in (False, True):
+            part = [r for r in group if (r.dataset in CHATS) == chats]
+            ax.scatter([r.tau for r in part], [r.speedup for r in part], s=20 if chats else 16,
+                       edgecolor=color, facecolor="white" if chats else color, zorder=2.5,
+                       label=None if chats else f"{model}: a round costs {price:.2f} steps")
+        ax.plot([0, 11], [0, 11 / price], color=color,
+                linewidth=1 if i else 3, alpha=1 if i else 0.5)  # the second may hide the first
+    ax.plot([0, 8], [0, 8], color=plots.GREY, linestyle="--", linewidth=1)
+    ax.text(7.9, 8.1, "a round costs 1", fontsize=8, color=plots.FAINT, ha="right")
+    ax.text(6.8, 3.3, f"hollow dots: {', '.join(CHATS)}", fontsize=8, color=plots.FAINT)
+    for i, (name, (tau, fast)) in enumerate((ours or {}).items()):
+        ax.scatter(tau, fast, s=60, marker="*", edgecolor=plots.INK, zorder=3,
+                   facecolor="white" if i % 2 else plots.INK,
+                   label=f"{name}: a round costs {tau / fast:.2f} steps")
+    ax.set_xlim(0, 11.2)
+    ax.set_ylim(0, 9)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+    return plots.plain_frame(ax, None, "tau, tokens per round", "speed-up over plain decoding")
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def print_measured(args, dataset, target, block):
+    """The sweeps that decode: shapes, temperatures or costs."""
+    prompts = held_out_prompts(dataset, args.prompts)
+    if args.what == "shapes":  # a choice, so it is made on prompts that no table is measured on
+        chosen_on = choosing_prompts(dataset, args.prompts)
+        print_results(compare(shapes(target, block, Sampler(1)), chosen_on, args.max_new_tokens,
+                              TURN))
+    elif args.what == "temperatures":
+        found = sweep_temperatures(target, block, prompts, args.max_new_tokens)
+        print_table(["temperature", *found[TEMPERATURES[0]]], [
+            [f"{temperature:g}", *(f"{tau:.2f}, {fast:.2f}x" for tau, fast in row.values())]
+            for temperature, row in found.items()])
+        print(plots.save(draw_temperatures(found)[0], args.out / "temperature.png"))
+    else:
+        budgets = (7, 15, 31, 63)
+        marginals = build_ms(block, prompts[0], budgets)
+        conditionals = build_ms(block, prompts[0], budgets, ConditionalTreeDrafter)
+        print(f"one drafter pass: {pass_ms(block, prompts[0]):.2f} ms")
+        print_table(["budget", "marginals, ms", "conditionals, ms"], [
+            [b, f"{marginals[b]:.2f}", f"{conditionals[b]:.2f}"] for b in budgets])
+
+
+def main(argv=None):
+    p = cli.parser(__doc__.splitlines()[0])
+    p.add_argument("what", choices=["shapes", "temperatures", "costs", "paper"], help="see above")
+    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    args = p.parse_args(argv)
+    if args.what == "paper":
+        cli.make_folder(args.out)
+        print_prices(paper_rows())
+        print(plots.save(draw_paper(paper_rows()), args.out / "paper.png"))
+        return
+    dataset, device = cli.setup(args)
+    cli.check_decoding(args, dataset)
+    print_measured(args, dataset, *get_target_and_drafter(args, dataset, device))
+
+
+if __name__ == "__main__":
+    cli.run(main)

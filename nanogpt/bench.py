@@ -1,0 +1,338 @@
+"""The runner: decode the same prompts with every decoder, in turn, and say who is faster and why.
+
+A decoder is start(prompt, seed) -> a generator of Steps; a registry is {name: start}, with plain
+decoding under the name PLAIN. A chapter's bench.py brings its registry and its own sweeps; what
+stands here knows no chapter.
+
+    results = compare(registry, prompts, 128)    # {name: list of Generation, one per prompt}
+    print_results(results, curve)                # the table
+    print_account(results)                       # where a round's milliseconds go, and why
+
+Sums over sums everywhere: a long text counts more than a short one. Only a speed-up is a median
+over the prompts, for one disturbed prompt moves a mean.
+"""
+
+import gc
+import statistics
+from collections import defaultdict
+from types import SimpleNamespace
+
+import torch
+
+from nanogpt.cli import print_table
+from nanogpt.clock import cost_curve, interpolate
+from nanogpt.decoding import collect, collecting, plain_decode, timed
+from nanogpt.device import device_name
+from nanogpt.packing import precision_of
+from nanogpt.sampling import Dice
+from nanogpt.sizes import SIZES
+
+PLAIN = "plain"
+VERBS = ("draft", "verify", "accept", "commit")
+TURN = 16  # tokens that a decoder writes before the next one has its turn
+
+# ---------------------------------------------------------------- the contest
+
+
+def plain(target, sampler):
+    """The decoder that every registry begins with: one forward, one token."""
+    return lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed))
+
+
+def take_turns(runs, turn):
+    """Advance several decoders by `turn` tokens at a time, round after round.
+
+    runs: {name: nanogpt.decoding.collecting(...)}, no two with a drafter in common.
+    -> {name: Generation}
+    """
+    finished, goal = {}, 0
+    while len(finished) < len(runs):
+        goal += turn  # short turns: a machine that is slow for a second is slow for all of them
+        for name, run in runs.items():
+            try:
+                while name not in finished and next(run) < goal:
+                    pass  # tokens so far; a step may overshoot, the next turn is then shorter
+            except StopIteration as end:
+                finished[name] = end.value
+    return finished
+
+
+def compare(registry, prompts, max_new_tokens, turn=None):
+    """Decode every prompt with every decoder, in turn, in one process.
+
+    turn: tokens until the next decoder's turn (see take_turns); default the whole text.
+    -> {name: list of Generation, one per prompt}.
+    """
+    names = list(registry)
+    for name in names:  # warm up: the first calls pay for memory and kernels
+        collect(registry[name](prompts[0], 0), min(8, max_new_tokens))
+    gc.collect()
+    gc.freeze()  # else a collection of everything, 0.2 s long, hits some decoder in mid-step
+    results = {name: [] for name in names}
+    try:
+        for i, prompt in enumerate(prompts):
+            # The order rotates, so that none always goes first; prompt i has seed i for everybody.
+            runs = {name: collecting(timed(registry[name](prompt, i)), max_new_tokens)
+                    for name in names[i % len(names):] + names[:i % len(names)]}
+            for name, generation in take_turns(runs, turn or max_new_tokens).items():
+                results[name].append(generation)
+    finally:
+        gc.unfreeze()
+    return results
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def summarize(generations):
+    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms, accepted.
+
+    drafted: tokens per step; verb_ms: {verb: milliseconds per step}, draft, verify, accept, commit;
+    accepted: a list, the drafts accepted in each step.
+    """
+    tokens = sum(len(g.tokens) - 1 for g in generations)  # the prefill's token is not counted
+    steps = [step for g in generations for step in g.steps]
+    seconds, n = sum(g.seconds for g in generations), max(len(steps), 1)
+    return {
+        "tau": tokens / n,
+        "tokens_per_second": tokens / max(seconds, 1e-12),
+        "ms_per_step": 1e3 * seconds / n,
+        "drafted": sum(step.drafted for step in steps) / n,
+        "verb_ms": {verb: 1e3 * sum(step.seconds.get(verb, 0.0) for step in steps) / n
+                    for verb in VERBS},
+        "accepted": [n for g in generations for n in g.accepted],
+    }
+
+
+def median_round(generations):
+    """-> (ms, {verb: ms}): the median of each verb over the steps, and their sum.
+
+    What happens between the verbs is left out.
+    """
+    steps = [step.seconds for g in generations for step in g.steps]
+    verbs = {verb: 1e3 * statistics.median(step.get(verb, 0.0) for step in steps)
+             for verb in VERBS}
+    return sum(verbs.values()), verbs
+
+
+def two_standard_errors(values):
+    """How uncertain the mean of two or more independent values is, either way."""
+    return 2 * statistics.stdev(values) / len(values) ** 0.5
+
+
+def tau_uncertainty(generations):
+    """Two standard errors of tau, from its spread over the prompts (nan if there is only one).
+
+    The rounds of one text are not independent: where it loops, all of them do well.
+    Example: texts of 6 and of 2 tokens, 2 rounds each: tau 2, each text 2 tokens off, 2.
+    """
+    if len(generations) < 2:
+        return float("nan")
+    tau, n = summarize(generations)["tau"], len(generations)
+    off = sum((len(g.tokens) - 1 - tau * len(g.steps)) ** 2 for g in generations)
+    return 2 * (off * n / (n - 1)) ** 0.5 / sum(len(g.steps) for g in generations)
+
+
+def speedups(generations, baseline):
+    """(Seconds per token of the baseline) / (of this decoder), a list with one for each prompt."""
+    # Prompt by prompt: both saw the same text and the same moments of the machine.
+    return [g.tokens_per_second / b.tokens_per_second
+            for g, b in zip(generations, baseline, strict=True)]
+
+
+def speedup(generations, baseline):
+    """The median of the prompts' `speedups`."""
+    return statistics.median(speedups(generations, baseline))
+
+
+def predicted_speedup(tau, curve, rows, draft_ms):
+    """tau * c(1) / (c(rows) + draft): the speed-up if only drafting and the forward took time.
+
+    curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting per round.
+    Example: tau 3, c(1) = 2 ms, c(4) = 3 ms, drafting 1 ms: 3 * 2 / (3 + 1) = 1.5.
+    """
+    # tau plain steps, c(1) each, against one round that brings the same tokens.
+    return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
+
+
+def fastest(results):
+    """The name of the fastest method, plain decoding left out."""
+    return max((name for name in results if name != PLAIN),
+               key=lambda name: speedup(results[name], results[PLAIN]))
+
+
+# ---------------------------------------------------------------- the texts
+
+
+def first_difference(tokens, reference):
+    """The position of the first token in which two texts differ; None if there is none.
+
+    Where one text is longer, its end is not looked at.
+    """
+    return next((i for i, (a, b) in enumerate(zip(tokens, reference, strict=False)) if a != b),
+                None)
+
+
+def distinct_share(tokens, n=6):
+    """Share of distinct n-grams in a text, 0..1: near 0, the text repeats itself.
+
+    A text shorter than n repeats nothing: 1.
+    """
+    grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+@torch.inference_mode()
+def print_differences(results, prompts, target):
+    """Where greedy texts leave plain decoding's, who does, and how close the two best logits are.
+
+    A rule that loses nothing can differ only at a near-tie, where the last bits decide.
+    """
+    partings = defaultdict(list)  # (prompt, place): the methods that part there
+    for name, generations in results.items():
+        for i, (ours, plain) in enumerate(zip(generations, results[PLAIN], strict=True)):
+            place = first_difference(ours.tokens, plain.tokens)
+            if place is not None:
+                partings[i, place].append(name)
+    for (i, place), names in sorted(partings.items()):
+        best = logits_before(target, prompts[i], results[PLAIN][i].tokens[:place]).topk(2).values
+        print(f"prompt {i} differs at token {place}, where the two best logits are "
+              f"{float(best[0] - best[1]):.4f} apart: {'; '.join(names)}")
+
+
+def logits_before(target, prompt, tokens):
+    """The logits (V,) after prompt + tokens, as plain decoding saw them: its window has slid where
+    the text was long."""
+    seen = []
+    replay = SimpleNamespace(draw=lambda logits: [*tokens, 0][len(seen) - 1])
+    steps = plain_decode(target, prompt, lambda logits: seen.append(logits) or logits, replay)
+    for _ in range(len(tokens) + 1):
+        next(steps)
+    return seen[-1].flatten()  # (V,) after the prefill, (1, V) after a round
+
+
+# ---------------------------------------------------------------- the table
+
+
+def histogram(accepted, last=4):
+    """Accepted draft tokens of every step -> percent of the steps with 0, 1, .., `last` or more."""
+    counts = [0] * (last + 1)
+    for n in accepted:
+        counts[min(n, last)] += 1
+    return " ".join(f"{100 * count / max(len(accepted), 1):2.0f}" for count in counts)
+
+
+def print_results(results, curve=None, greedy=False):
+    """Print one line per decoder: what it brings and what it costs.
+
+    curve: c(N), see clock.cost_curve; with it the predicted speed-up stands beside the measured
+    one. Where that falls short, accepting, committing and Python between the forwards took the
+    rest; it may also exceed it, for plain decoding pays for Python and sampling once a token.
+    greedy: add how many texts equal plain decoding's (random texts need not).
+    """
+    rows = []
+    for name, generations in results.items():
+        line = summarize(generations)
+        row = [name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}",
+               f"{tau_uncertainty(generations):.2f}", histogram(line["accepted"]),
+               f"{line['tokens_per_second']:.0f}"]
+        if curve:
+            row.append("" if name == PLAIN else "{:.2f}x".format(predicted_speedup(
+                line["tau"], curve, 1 + line["drafted"], line["verb_ms"]["draft"])))
+        row.append(f"{speedup(generations, results[PLAIN]):.2f}x")
+        if greedy:
+            equal = sum(g.tokens == b.tokens
+                        for g, b in zip(generations, results[PLAIN], strict=True))
+            row.append(f"{equal}/{len(generations)}")
+        rows.append(row)
+    print_table(["method", "drafts", "tau", "+-", "0 1 2 3 4+, %", "tokens/s",
+                 *["predicted"] * bool(curve), "speed-up", *["same"] * greedy], rows)
+
+
+def strip(line, ms_per_character):
+    """A round as a strip: d draft, v verify, a accept, c commit, - the loop between them."""
+    parts = line["verb_ms"]
+    parts = parts | {"-": line["ms_per_step"] - sum(parts.values())}
+    return "".join(verb[0] * round(ms / ms_per_character) for verb, ms in parts.items())
+
+
+def print_account(results):
+    """Where a round's milliseconds go, method by method, and a sentence on the fastest one."""
+    lines = {name: summarize(generations) for name, generations in results.items()}
+    scale = max(line["ms_per_step"] for line in lines.values()) / 32
+    print_table(["milliseconds", "a round", *VERBS, f"{scale:.2g} ms a character"], [
+        [name, f"{line['ms_per_step']:.2f}", *(f"{ms:.2f}" for ms in line["verb_ms"].values()),
+         strip(line, scale).ljust(32)] for name, line in lines.items()])
+    if len(results) > 1:
+        print("\n" + why_not_faster(fastest(results), results))
+
+
+def extra_ms(generations, baseline):
+    """What a round takes more than a plain step, in milliseconds, part by part -> {part: ms}.
+
+    Example: a plain step of 2 ms, all of it verifying; a round of 6 ms, of which 1 is drafting, 3
+    verifying, 1 accepting, .5 committing: 1, 1, 1.5, and the loop .5; 4 ms in all.
+    """
+    line, plain = summarize(generations), summarize(baseline)
+    # Both book the same thing under the same verb, so verb by verb they may be subtracted.
+    more = {verb: ms - plain["verb_ms"][verb] for verb, ms in line["verb_ms"].items()}
+    return {
+        "drafting": more["draft"],
+        "verifying more than one row": more["verify"],
+        "accepting and committing": more["accept"] + more["commit"],
+        # What no verb booked: the loop itself, and handing the tokens on.
+        "the loop": line["ms_per_step"] - plain["ms_per_step"] - sum(more.values()),
+    }
+
+
+def why_not_faster(name, results):
+    """What stands between a method's tau and its speed-up, and the largest part of it, in words."""
+    line, plain = summarize(results[name]), summarize(results[PLAIN])
+    tau, measured = line["tau"], speedup(results[name], results[PLAIN])
+    parts = extra_ms(results[name], results[PLAIN])
+    listed = ", ".join(f"{part} {round(ms, 2) + 0.0:.2f}" for part, ms in parts.items())
+    told = (f"{name}: {tau:.2f} tokens per forward, {measured:.2f}x. A round takes "
+            f"{line['ms_per_step']:.2f} ms, a plain step {plain['ms_per_step']:.2f}; the "
+            f"difference in ms: {listed}.")
+    # Compared as printed: 2.001 ms beside 2.000 is no loss that anybody could see.
+    costs_more = round(line["ms_per_step"], 2) > round(plain["ms_per_step"], 2)
+    lost = round(measured, 2) < round(tau, 2)
+    if costs_more and lost:
+        return (f"{told} That is why the speed-up is not {tau:.2f}x. The largest part is "
+                f"{max(parts, key=parts.get)}.")
+    if not costs_more and not lost:
+        return f"{told} A round costs no more than a plain step, so nothing of tau is lost."
+    # One prompt may be unlike the others.
+    return f"{told} Tau pools the prompts and the speed-up is their median: here that differs more."
+
+
+# ---------------------------------------------------------------- a script's tables
+
+
+def print_tables(args, target, prompts, samplers, registry_of, more="", turn=TURN):
+    """A contest and its tables for every sampler -> {temperature: results}.
+
+    args: the flags of cli.decoding_flags; registry_of(sampler) -> {name: start};
+    more: what the chapter adds to the line on the setting; turn: see compare.
+    """
+    print(f"\n{SIZES[args.size].label} target in {precision_of(target)} on "
+          f"{device_name(target.device)}{more}; {len(prompts)} held-out prompts of "
+          f"{len(prompts[0])} tokens, {args.max_new_tokens} new tokens each; tau counts the bonus "
+          "token, +- is two standard errors over the prompts")
+    tables = {}
+    for sampler in samplers:
+        curve = cost_curve(target, repeats=15)  # anew for each table: a machine's load changes
+        results = tables[sampler.temperature] = compare(
+            registry_of(sampler), prompts, args.max_new_tokens, turn)
+        greedy = sampler.temperature == 0
+        print(f"\ntemperature {sampler.temperature:g}; c(N), ms: "
+              + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()) + "\n")
+        print_results(results, curve, greedy)
+        if greedy:
+            print_differences(results, prompts, target)
+            shares = [distinct_share(g.tokens) for g in results[PLAIN]]
+            print("share of distinct 6-grams in the plain texts (a repetition is easy to draft): "
+                  f"{statistics.mean(shares):.2f}")
+        print()
+        print_account(results)
+    return tables

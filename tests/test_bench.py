@@ -1,0 +1,401 @@
+"""The runner and the chapters' benches: numbers that can be checked on paper."""
+
+import copy
+import gc
+import time
+from importlib import import_module
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import chain_specdec
+import tree_attention
+from nanogpt import bench
+from chain_specdec import GPTDraft, speculate_chain
+from nanogpt.clock import interpolate, median_ms
+from nanogpt.data import choosing_prompts, held_out_prompts
+from nanogpt.decoding import Generation, Step, collect, collecting, plain_decode, timed
+from nanogpt.model import KVCache
+from nanogpt.sampling import Dice, Sampler
+from ngram import NGramDraft
+from test_chain_specdec import random_gpt
+from test_ddtree import random_drafter
+from test_dual_draft_routing import random_heads
+from tree_attention import Tree, TreeBigram, TreeDrafter, TreeGPT, speculate, walk
+
+CHAPTER = {int(name[:2]): import_module(f"{name}.bench") for name in (
+    "02_tree_attention", "03_dual_draft_routing", "04_merged_trees", "05_ddtree",
+    "06_layer_verification")}
+
+
+class FakeClock:
+    """In place of time.perf_counter: it stands still but for what is told to take time."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def takes(self, seconds, call):
+        """-> call, but so many seconds later."""
+        def slow(*args, **kwargs):
+            self.now += seconds
+            return call(*args, **kwargs)
+        return slow
+
+
+def text(brought, ms=0.0, **verbs):
+    """A Generation whose steps brought so many tokens each; ms: of a step, by verb or in all."""
+    steps = [Step([0] * n, 5, {verb: value / 1e3 for verb, value in verbs.items()})
+             for n in brought]
+    total = ms or sum(verbs.values())
+    return Generation([0] * (1 + sum(brought)), steps, len(brought) * total / 1e3)
+
+
+def table(out):
+    """The cells of a printed table's lines, header and rule left out."""
+    return [line.split() for line in out.splitlines()[2:]]
+
+
+def decoder(name, per_step, log):
+    """A prefill of one token, then `per_step` tokens per step; each step is noted: log(name)."""
+    def start(prompt, seed):
+        yield Step([0])
+        count = 1
+        while True:
+            log(name)
+            yield Step(list(range(count, count + per_step)), drafted=per_step - 1)
+            count += per_step
+    return start
+
+
+def test_turns_change_no_text_and_end_after_their_tokens():
+    log = []
+    starts = {name: decoder(name, n, log.append) for name, n in (("a", 1), ("b", 2))}
+    runs = bench.take_turns({n: collecting(s([1], 0), 9) for n, s in starts.items()}, 5)
+    assert "".join(log) == "aaaa" "bb" "aaaa" "bb"
+    for name, generation in runs.items():
+        assert generation.tokens == collect(starts[name]([1], 0), 9).tokens == list(range(9))
+
+
+@pytest.mark.parametrize("turn", [1, 2, None])
+def test_nobody_pays_for_the_turns_of_others(monkeypatch, turn):
+    """Eight steps behind the prefill, of 1 s and of 16 s; nothing stays frozen afterwards."""
+    clock = FakeClock(monkeypatch)
+    starts = {name: decoder(name, 1, clock.takes(seconds, str))
+              for name, seconds in (("fast", 1.0), ("slow", 16.0))}
+    results = bench.compare(starts, [[1]], 9, turn)
+    assert [text.seconds for texts in results.values() for text in texts] == [8.0, 8 * 16.0]
+    assert gc.get_freeze_count() == 0
+
+
+def test_prompt_i_has_seed_i_for_everybody_and_the_order_rotates():
+    seen = []
+
+    def start(name):
+        return lambda prompt, seed: seen.append((name, prompt[0], seed)) or iter([Step([0, 0, 0])])
+
+    bench.compare({name: start(name) for name in "ab"}, [[7], [8]], 3)
+    assert seen[2:] == [("a", 7, 0), ("b", 7, 0), ("b", 8, 1), ("a", 8, 1)]  # behind the warm-up
+
+
+def test_a_line_of_the_table_by_hand(capsys):
+    """Rounds of 3, 1 and 2 tokens, 4 ms each, beside plain steps of 2 ms; c(1) = 2, c(6) = 3.
+
+    tau 2 (texts of 4 and 2 tokens, 2 rounds and 1: none is off); 6 tokens in 12 ms; the prompts'
+    speed-ups are 4 / 8 * 2 = 1 both; predicted 2 * 2 / (3 + 1).
+    """
+    ours = [text([3, 1], draft=1, verify=2.5, accept=0.5), text([2], draft=1, verify=2, commit=1)]
+    plain = [text([1] * 4, verify=2), text([1] * 2, verify=2)]
+    for g in (*ours, *plain):
+        g.tokens = list(range(len(g.tokens)))
+    plain[0].tokens[-1] = 99  # one text differs, and not before its last token
+    bench.print_results({"plain": plain, "x": ours}, {1: 2.0, 6: 3.0}, greedy=True)
+    plain_row, row = table(capsys.readouterr().out)
+    assert row == ["x", "5.0", "2.00", "0.00", "33", "33", "33", "0", "0", "500", "1.00x", "1.00x",
+                   "1/2"]
+    assert plain_row[-2:] == ["1.00x", "2/2"] and plain_row[-3] == "500"
+
+
+def test_the_whole_text_must_be_the_same(capsys):
+    long = [text([1] * 20, 1.0)]
+    other = copy.deepcopy(long)
+    other[0].tokens[15] = 7
+    bench.print_results({"plain": long, "x": other}, greedy=True)
+    assert table(capsys.readouterr().out)[1][-1] == "0/1"
+
+
+def test_medians_and_spreads():
+    assert bench.histogram([0, 0, 1, 4, 7]) == "40 20  0  0 40"
+    ours = [text([1] * 8, seconds) for seconds in (4.0, 2.0, 1.0)]
+    assert bench.speedup(ours, [text([1] * 8, 8.0)] * 3) == 4  # of 2, 4 and 8
+    rounds = [Generation([], [Step([0], 0, {"draft": d, "verify": 1}) for d in (1, 2, 9)], 1.0)]
+    whole, verbs = bench.median_round(rounds)
+    assert (whole, verbs["draft"], verbs["verify"]) == (3000, 2000, 1000)
+    assert bench.predicted_speedup(3, {1: 2.0, 4: 3.0}, 4, 1.0) == 1.5
+    assert [interpolate({1: 2.0, 4: 5.0, 8: 5.0}, n) for n in (1, 2, 6, 12)] == [2, 3, 5, 5]
+    # tau 2, and each text of two rounds is two tokens off; rounds of one text do not count apart
+    assert bench.tau_uncertainty([text([3, 3]), text([1, 1])]) == 2
+    assert bench.tau_uncertainty([text([3, 1]), text([2, 2])]) == 0
+    assert np.isnan(bench.tau_uncertainty([text([3, 1])]))
+
+
+def test_the_first_calls_warm_up_and_what_comes_before_a_call_is_not_timed(monkeypatch):
+    clock, laps = FakeClock(monkeypatch), iter([64.0, 32.0, 1.0, 16.0, 2.0])
+
+    def call():
+        clock.now += next(laps)
+
+    assert median_ms(call, torch.device("cpu"), 3, 2, clock.takes(4.0, lambda: None)) == 2000
+
+
+def test_the_account_names_the_fastest_method_and_its_largest_part(capsys):
+    """The slow one drafts for long; the fast one's rounds are dear for their rows."""
+    results = {"plain": [text([1] * 6, verify=1.5, accept=0.25, commit=0.25)],
+               "slow": [text([3, 3], draft=9, verify=1.5, accept=0.5)],
+               "fast": [text([3, 3], 4.0, draft=0.5, verify=2.5, accept=0.5, commit=0.25)]}
+    assert bench.extra_ms(results["fast"], results["plain"]) == pytest.approx({
+        "drafting": 0.5, "verifying more than one row": 1, "accepting and committing": 0.25,
+        "the loop": 0.25})
+    bench.print_account(results)
+    out = capsys.readouterr().out
+    assert "fast: 3.00 tokens per forward, 1.50x. A round takes 4.00 ms, a plain step 2.00" in out
+    assert out.endswith("not 3.00x. The largest part is verifying more than one row.\n")
+    # The longest round, 11 ms, fills 32 characters.
+    assert "d" * 26 + "v" * 4 + "a" in out and "dvvvvvvva" in out
+
+
+@pytest.mark.parametrize("rounds, verdict", [
+    ([text([3, 3], verify=2.001)], "A round costs no more than a plain step, so nothing of tau"),
+    ([text([3, 3], verify=2.02)], "That is why the speed-up is not 3.00x"),
+    ([text([3], verify=2.1)] * 2 + [text([2] * 100, verify=2.1)],
+     "Tau pools the prompts and the speed-up is their median"),
+])
+def test_a_speed_up_near_tau_is_told_in_another_way(rounds, verdict):
+    assert verdict in bench.why_not_faster(
+        "x", {"plain": [text([1] * 6, verify=2)] * len(rounds), "x": rounds})
+
+
+# seconds, on a fake clock: sums of powers of two say what they are made of
+PROPOSE, MASK, FORWARD, SAMPLER, DICE, COMMIT, OBSERVE = 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0
+
+
+def test_every_loop_books_the_same_thing_under_the_same_verb(monkeypatch):
+    clock, target = FakeClock(monkeypatch), random_gpt(1, block_size=64)
+    slow_target, dice = copy.copy(target), Dice(3)
+    slow_target.forward = clock.takes(FORWARD, target.forward)
+    dice.draw = clock.takes(DICE, dice.draw)
+    sampler = clock.takes(SAMPLER, Sampler(0.0))
+    monkeypatch.setattr(KVCache, "commit", clock.takes(COMMIT, KVCache.commit))
+    monkeypatch.setattr(tree_attention, "ancestor_mask",
+                        clock.takes(MASK, tree_attention.ancestor_mask))
+    monkeypatch.setattr(chain_specdec, "draft", clock.takes(PROPOSE, lambda *a: (
+        [1, 2, 3], [torch.full((11,), 1 / 11)] * 3)))
+    chain = GPTDraft(random_gpt(1, block_size=64))
+    chain.observe = observe = clock.takes(OBSERVE, lambda *a: None)
+    tree = SimpleNamespace(reset=lambda: None, observe=observe, propose=clock.takes(
+        PROPOSE, lambda root, room: Tree([root, 1, 2, 3], [-1, 0, 0, 1])))
+    loops = {"plain": plain_decode(slow_target, [1, 2], sampler, dice),
+             "chain": speculate_chain(slow_target, chain, [1, 2], 3, sampler, dice),
+             "tree": speculate(slow_target, tree, [1, 2], sampler, dice, walk)}
+    for name, steps in loops.items():
+        steps = timed(steps)
+        next(steps)  # the prefill
+        for _ in range(4):
+            start = clock.now
+            seconds = next(steps).seconds
+            drawn = seconds["accept"] / DICE  # as many as the rule asks for
+            speculates = name != "plain"
+            assert seconds == {
+                "draft": PROPOSE * speculates + MASK * (name == "tree"),
+                "verify": FORWARD + SAMPLER, "accept": drawn * DICE,
+                "commit": COMMIT + OBSERVE * speculates}, name
+            assert drawn == int(drawn) >= 1
+            assert sum(seconds.values()) == clock.now - start  # no second is booked twice
+
+
+def test_the_gap_is_the_one_that_plain_decoding_saw(capsys):
+    """Behind the place where the window slid, a prefill of the whole text sees something else."""
+    target, seen, sampler = random_gpt(1, block_size=16), [], Sampler(0)
+    tokens = collect(plain_decode(target, [1, 2], lambda x: seen.append(x) or sampler(x), Dice(0)),
+                     40).tokens
+    for place in (0, 14, 15, 23, 39):
+        assert torch.equal(bench.logits_before(target, [1, 2], tokens[:place]),
+                           seen[place].flatten())
+    changed = [*tokens[:15], tokens[15] + 1]
+    best = seen[15].flatten().topk(2).values
+    results = {name: [Generation(t, [], 1.0)] for name, t in (
+        ("plain", tokens), ("same", tokens), ("a", changed), ("b", changed))}
+    bench.print_differences(results, [[1, 2]], target)
+    assert capsys.readouterr().out == (
+        f"prompt 0 differs at token 15, where the two best logits are {best[0] - best[1]:.4f} "
+        "apart: a; b\n")
+    assert bench.distinct_share([1, 2]) == 1 and bench.distinct_share([1] * 9) == 1 / 4
+
+
+def test_what_is_chosen_on_is_never_measured_on():
+    dataset = SimpleNamespace(val=torch.arange(30_000))
+    for n in (1, 4, 24):
+        chosen = {token for prompt in choosing_prompts(dataset, n) for token in prompt}
+        assert len(chosen) == 64 * n  # nor do two of them meet
+        for m in range(1, 25):
+            assert chosen.isdisjoint(t for prompt in held_out_prompts(dataset, m) for t in prompt)
+    with pytest.raises(ValueError, match="has room for 0 prompts to choose on"):
+        choosing_prompts(SimpleNamespace(val=torch.arange(700)), 1)
+
+
+def registry(chapter, target, sampler):
+    """A chapter's decoders around a small random target."""
+    heads, room = random_heads(target, 1), CHAPTER[chapter]
+    block, small = random_drafter(target, 1, transition=True), random_gpt(2)
+    return {
+        2: lambda: room.registry(target, TreeGPT(small), sampler, walk, [(1, 1), (2, 1)]),
+        3: lambda: room.registry(target, heads, sampler, 3),
+        4: lambda: room.registry(target, heads, sampler, 4),
+        5: lambda: room.registry(target, block, sampler, [3], [3]) | room.rivals(
+            target, block, small, NGramDraft(torch.arange(300) * 7 % 11, 11), sampler),
+        6: lambda: room.registry(target, TreeGPT(small), sampler, Sampler(1, top_k=3), "complete",
+                                 2, 2),
+    }[chapter]()
+
+
+@pytest.mark.parametrize("chapter", CHAPTER)
+def test_greedy_texts_are_plain_decodings_and_turns_disturb_no_drafter(chapter):
+    """A drafter that two methods share would lose its place whenever the turn changes."""
+    target = random_gpt(1)
+    for temperature in (0, 1):
+        starts = registry(chapter, target, Sampler(temperature))
+        shared = chapter in (2, 6)  # one model drafts for all: a text is a turn
+        whole, turns = (bench.compare(starts, [[1, 8, 4]], 24, turn)
+                        for turn in (None, None if shared else 2))
+        for name in starts:
+            assert whole[name][0].tokens == turns[name][0].tokens, name
+            if temperature == 0:
+                assert whole[name][0].tokens == whole["plain"][0].tokens, name
+
+
+def test_shapes_hold_their_budget_and_the_fastest_tree_stands_beside_the_chain():
+    room, model = CHAPTER[2], TreeBigram(torch.arange(400) * 7 % 11, 11)
+    assert [room.shape_name(s) for s in ((1, 1, 1), (2, 1))] == ["chain 3", "tree 2-1"]
+    for budget, shapes in room.SHAPES.items():
+        for shape in shapes:
+            assert room.draft_tokens(shape) == budget
+            assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + budget
+    results = {"plain": [text([1, 1], 1000.0)], "chain 4": [text([2, 2], draft=250, verify=1000)],
+               "tree 2-1": [text([3, 3], 1250.0)], "tree 4": [text([2, 2], 1000.0)]}
+    (budget, pair), = room.chain_and_best_tree(results, {1: 1000.0, 9: 2000.0}).items()
+    assert (budget, pair["tree"]["name"], pair["tree"]["tau"]) == (4, "tree 2-1", 3)
+    assert pair["chain"]["speedup"] == pytest.approx(1.6)
+    assert pair["chain"]["predicted"] == pytest.approx(2 * 1000 / (1500 + 250))
+
+
+def test_one_is_ahead_if_the_mean_is_two_standard_errors_away():
+    def texts(*taus, ms=1.0):  # a prompt each, 10 steps
+        return [text([tau] * 10, ms) for tau in taus]
+
+    ahead, chain = CHAPTER[2].ahead, texts(2, 2, 2)
+    assert ahead(texts(4, 4, 5), chain, "tau") == 1 == -ahead(chain, texts(4, 4, 5), "tau")
+    assert ahead(texts(1, 2, 4), chain, "tau") == 0  # twice or half: no mean, all noise
+    assert ahead(texts(4, 4, 5, ms=9.0), chain, "tokens_per_second") == -1
+
+
+def test_prices_and_gaps_of_merged_trees(capsys):
+    """Methods that draft the same trees get one price; rows at .125: 3 / (1 + 1 + 1), 4 / 3.5."""
+    room = CHAPTER[4]
+    lines = room.priced({"plain": [text([1])], "head 1, 8": [text([2, 4], draft=2)],
+                         "routed, 8": [text([2, 4], draft=3)],
+                         "merged, 8 + 8": [text([3, 5], draft=5)]}, plain_ms=4.0)
+    assert list(lines.values()) == [pytest.approx(line) for line in (
+        (3, 5, 0.5), (3, 5, 1), (4, 5, 1))]
+    assert room.estimated_speedup((3, 8, 1), 0.125) == 1
+    assert room.estimated_speedup((4, 16, 0.5), 0.125) == pytest.approx(4 / 3.5)
+    room.print_gaps({"T = 0": {"routed, 2": [1, 2, 3, 2], "merged, 1 + 1": [1, 0, 3, 0]}})
+    first, second = table(capsys.readouterr().out)
+    # The gaps are 0, -2, 0, -2: deviation (4 / 3) ** 0.5, 4 rounds.
+    assert first[-1] == "2.00" and second[-3:] == ["-1.00", "+-", "1.15"]
+
+
+def test_three_ways_to_fill_the_same_rows_accept_no_more_than_both_trees():
+    target, room = random_gpt(1), CHAPTER[4]
+    recorded = [target, random_heads(target, 1), Sampler(1), [[1, 2], [2, 1]], 8, 25]
+    kept = room.equal_rows(*recorded)
+    assert list(kept) == ["routed, 8", "merged, 4 + 4", "trie-merged, 8"]
+    for i, (trees, _, tokens) in enumerate(room.recorded_rounds(*recorded)):
+        reach = [room.accepted(tree, tokens) for tree in trees]
+        assert kept["routed, 8"][i] in reach
+        assert max(lengths[i] for lengths in kept.values()) <= max(reach) <= len(tokens) - 1
+
+
+def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():
+    draft = NGramDraft(torch.randint(5, (900,), generator=torch.Generator().manual_seed(0)), 5, 4)
+    draft.observe([4, 4, 0, 2, 2, 3, 1, 0])
+    assert torch.equal(draft.logits(3), draft.scores([1, 0, 3]))
+    assert torch.equal(draft.logits(2), draft.scores([0, 3, 2]))
+    assert torch.equal(draft.level([3], [-1])[0], draft.scores([1, 0, 3]))
+    assert torch.equal(draft.level([1, 2], [0, 0])[1], draft.scores([0, 3, 2]))
+    draft.observe([3])  # the 2 was rejected
+    assert torch.equal(draft.logits(1), draft.scores([0, 3, 1]))
+    with pytest.raises(ValueError, match="n is 1"):
+        NGramDraft(torch.zeros(9), 5, n=1)
+
+
+def test_drafting_has_a_price_and_a_larger_heap_a_larger_one():
+    room, network = CHAPTER[5], random_drafter(random_gpt(1), 1)
+    assert room.pass_ms(network, [1]) > 0 and room.pass_ms(network, [1, 8, 4, 0, 7]) > 0
+    costs = room.build_ms(network, [1, 8, 4], (1, 200))
+    assert 0 < costs[1] < costs[200]
+
+
+def test_the_paper_in_one_number():
+    room = CHAPTER[5]
+    assert len(room.paper_rows()) == 120
+    rows = [room.Row(0.0, "d", "m", "DDTree", speedup, tau) for speedup, tau in ((2, 4), (3, 6))]
+    assert room.price_of_a_round(rows) == 2  # all of them on the line tau / 2
+
+
+class FixedTarget:
+    """Says (1/2, 1/4, 1/4) whatever it reads, or (1/4, 1/4, 1/2) after token 2."""
+
+    device, block_size = torch.device("cpu"), 6
+
+    def __call__(self, tokens):
+        table = torch.tensor([[0.5, 0.25, 0.25]] * 2 + [[0.25, 0.25, 0.5]])
+        return table[tokens].log(), None
+
+
+def test_perplexity_is_that_of_the_emitted_tokens_alone():
+    """After the prompt (0, 2), in units of ln 2: (1, 2, 1) and (2, 2, 2), texts off by -1 and 1."""
+    texts = [Generation([2, 0, 0], [], 1.0), Generation([1, 1, 1], [], 1.0)]
+    perplexity = CHAPTER[6].perplexity
+    value, error = perplexity(FixedTarget(), [[0, 2]], texts[:1], Sampler(1))
+    assert value == pytest.approx(16 ** (1 / 3)) and np.isnan(error)  # of one text: not known
+    value, error = perplexity(FixedTarget(), [[0, 2]] * 2, texts, Sampler(1))
+    # of the total: sqrt(2 (1 + 1)) = 2; of a token's mean: 2 / 6 = 1/3
+    assert (value, error) == pytest.approx((2 ** (5 / 3), 2 ** (5 / 3) * np.log(2) / 3))
+
+
+def test_rules_are_compared_tree_by_tree():
+    """Differences 1, 0, 2 on a mean of 2: 50 percent; their deviation is 50 percent of it."""
+    room, target = CHAPTER[6], random_gpt(3)
+    assert room.gain(np.array([2.0, 3, 4]), np.array([1.0, 3, 2])) == pytest.approx(
+        (50, 50 / 3 ** 0.5))
+    results = {name: [collect(start([1, 2, 3], 0), 40)]
+               for name, start in registry(6, target, Sampler(1)).items()}
+    trees = room.recorded_trees(results, 30)
+    assert 15 < len(trees) <= 30
+    tau = room.tau_by_tree({"TRV": room.RULES["TRV"]}, trees)["TRV"]
+    for value, tree in zip(tau, trees, strict=True):
+        ends, _ = room.RULES["TRV"].judge(*tree)
+        assert value == pytest.approx(1 + float(ends[0] @ tree[0].depths))
+
+
+def test_the_worth_of_a_rule_is_free_of_luck(capsys):
+    """Rounds of 5 and 7 ms with rules of 1 and 3; plain steps of 2. Both: 2 and .5, 1.5 steps."""
+    CHAPTER[6].print_worth({
+        "plain": [text([1] * 10, verify=2)],
+        "LV + RRS": [text([3] * 10, draft=2, verify=2, accept=1)],
+        "LV + GR": [text([3] * 10, draft=2, verify=2, accept=3)],
+    }, {"LV + RRS": np.array([3.0, 4.5]), "LV + GR": np.array([4.2])})
+    assert [row[3:8] for row in table(capsys.readouterr().out)] == [
+        ["3.750", "2.00", "+", "0.50", "1.50x"], ["4.200", "2.00", "+", "1.50", "1.20x"]]
