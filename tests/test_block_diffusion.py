@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
+from exact import random_gpt
 from nanogpt.model import GPT, GPTConfig, norm
 from nanogpt.sampling import Sampler
-from test_chain_specdec import random_gpt
 from test_ddtree import random_drafter
 from train_drafter import block_mask, drafter_loss
 

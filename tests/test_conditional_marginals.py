@@ -15,13 +15,12 @@ from conditional_marginals import (
     decode_sampled,
 )
 from ddtree import best_first_tree, marginal_children
-from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
+from exact import check_as_good_as_new, check_greedy, grid, loop_bias, random_gpt
 from iid_trees import SampledTreeDrafter
 from layer_verification import LayerVerification
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.exact.trees import best_mass
 from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ
-from test_chain_specdec import random_gpt
 from test_ddtree import prefixes, random_drafter
 from tree_attention import TreeDrafter, multi_round, speculate, walk
 
@@ -54,25 +53,15 @@ def tree_of(h, W, root, budget, temperature=1.0):
 def test_the_heap_is_optimal_by_brute_force(shape):
     """No prefix-closed set of B nodes has more mass than the heap's tree."""
     length, vocab = shape
-    nodes = [u for d in range(1, length + 1) for u in itertools.product(range(vocab), repeat=d)]
     for seed, budget in itertools.product(range(4), (1, 2, 3, 5)):
         h, W = random_slots(seed, length, vocab)
-        root = seed % vocab
-        mass = {u: probability(h, W, root, u) for u in nodes}
-        best = max(sum(mass[u] for u in chosen)
-                   for chosen in itertools.combinations(nodes, min(budget, len(nodes)))
-                   if all(len(u) == 1 or u[:-1] in chosen for u in chosen))
-        found = prefixes(tree_of(h, W, root, budget))
-        assert sum(mass[u] for u in found) == pytest.approx(best, abs=1e-12)
 
+        def mass(prefix, h=h, W=W, root=seed % vocab):
+            return probability(h, W, root, prefix)
 
-def test_pops_fall_and_every_prefix_comes_once():
-    for seed, budget in itertools.product(range(5), (0, 1, 7, 60, 10_000)):
-        h, W = random_slots(seed, 3, 4)
-        found = prefixes(tree_of(h, W, 2, budget, temperature=0.6))
-        assert len(found) == len(set(found)) == min(budget, 4 + 16 + 64)
-        masses = [probability(h, W, 2, u, 0.6) for u in found]
-        assert all(a >= b - 1e-12 for a, b in itertools.pairwise(masses))
+        found = prefixes(tree_of(h, W, seed % vocab, budget))
+        best = best_mass(mass, length, vocab, budget)
+        assert sum(map(mass, found)) == pytest.approx(best, abs=1e-12)
 
 
 def test_without_transitions_it_is_algorithm_1():
@@ -89,14 +78,6 @@ def test_worked_example_by_hand():
     W[1] = np.log([[0.5, 0.5], [0.1, 0.9]])
     tree = best_first_tree(0, Children(h, W, 1.0, 4), 4)
     assert prefixes(tree) == [(0,), (1,), (1, 1), (0, 0)]  # .6, .4, .36, .3
-
-
-def test_the_mass_of_the_tree_is_the_expected_acceptance_length():
-    h, W = random_slots(4, 3, 3)
-    found = prefixes(tree_of(h, W, 0, 7))
-    expected = sum(probability(h, W, 0, y) * sum(y[:d] in found for d in (1, 2, 3))
-                   for y in itertools.product(range(3), repeat=3))
-    assert sum(probability(h, W, 0, u) for u in found) == pytest.approx(expected, abs=1e-12)
 
 
 # ---------------------------------------------------------------- losslessness
@@ -129,17 +110,13 @@ class ToyLevels:
 
 
 SAMPLERS = [Sampler(1.0), Sampler(0.5), Sampler(1.0, top_k=2), Sampler(0.8, top_p=0.8), Sampler(0)]
-PROMPT = (0, 1)
 
 
-def distance(make_drafter, accept, sampler, rounds=1, length=4, seed=5):
+def distance(make_drafter, accept, sampler, rounds=1, length=4):
     """Total variation between a decoding loop's output and the target's own."""
-    model = ToyModel(seed, vocab=3)
-    emitted = loop_distribution(
-        lambda dice: speculate(ToyTarget(model), make_drafter(sampler, dice), list(PROMPT), sampler,
-                               dice, accept),
-        model, sampler, PROMPT, rounds, length)
-    return total_variation(emitted, target_distribution(model, sampler, PROMPT, length))
+    return loop_bias(lambda target, dice: speculate(
+        target, make_drafter(sampler, dice), [0, 1], sampler, dice, accept), sampler, rounds,
+        length)
 
 
 @pytest.mark.parametrize("case", grid(
@@ -223,16 +200,13 @@ def test_a_wrong_draft_distribution_is_noticed(bug, branching):
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_text_equals_plain_decoding(seed):
     """Random models; 70 tokens cross the window of 32 several times."""
-    target, greedy = random_gpt(seed), Sampler(0)
+    target, prompt = random_gpt(seed), [token % 11 for token in range(1 + 13 * seed)]
     network = random_drafter(target, seed, transition=True)
-    prompt = [token % 11 for token in range(1 + 13 * seed)]
-    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 70).tokens
-    for budget in (1, 6, 40):
-        steps = decode_conditional(target, network, budget, prompt, greedy, Dice(0))
-        assert collect(steps, 70).tokens == plain
-    for branching in ((1, 1, 1, 1), (2, 2)):
-        steps = decode_sampled(target, network, branching, prompt, greedy, Dice(0))
-        assert collect(steps, 70).tokens == plain
+    check_greedy(target, prompt, *(
+        lambda sampler, dice, decode=decode, size=size: decode(
+            target, network, size, prompt, sampler, dice)
+        for decode, size in [(decode_conditional, budget) for budget in (1, 6, 40)]
+        + [(decode_sampled, branching) for branching in ((1, 1, 1, 1), (2, 2))]), length=70)
 
 
 def observed(draft, text, pieces):
@@ -250,14 +224,11 @@ def observed(draft, text, pieces):
 
 def test_a_drafter_forgets_its_rounds():
     """After any commits it proposes what a fresh one proposes that reads the whole text."""
-    target = random_gpt(2, block_size=64)
-    network, text = random_drafter(target, 5, transition=True), [1, 5, 2, 7, 7, 3, 9, 4]
-    for pieces in ([3, 1, 4], [1] * 8):
-        one, fresh = (observed(ConditionalTreeDrafter(network, 9), text, p)
-                      for p in (pieces, [8]))
-        assert prefixes(one.propose(6, 30)) == prefixes(fresh.propose(6, 30))
-        one, fresh = (observed(BlockLevels(network), text, p) for p in (pieces, [8]))
-        torch.testing.assert_close(one.level([6], [-1]), fresh.level([6], [-1]))
+    target = random_gpt(1)
+    network = random_drafter(target, 1, transition=True)
+    check_as_good_as_new(lambda: ConditionalTreeDrafter(network, 30), target)
+    check_as_good_as_new(lambda: TreeDrafter(
+        BlockLevels(network), (3, 2), Sampler(1), Dice(3)), target, multi_round)
 
 
 def test_levels_read_their_own_slot_and_token():

@@ -1,11 +1,14 @@
 """Chapter 05: the heap's tree is the best one, and nothing is lost."""
 
+import importlib
 import itertools
 from copy import copy
 
 import pytest
 import torch
 
+import ddtree
+import merged_trees
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
 from ddtree import (
     BlockChainDrafter,
@@ -18,13 +21,25 @@ from ddtree import (
     node_masses,
     surrogate,
 )
-from exact import ToyModel, ToyTarget, grid, loop_distribution, target_distribution, total_variation
+from exact import (
+    GPTModel,
+    ToyModel,
+    check_as_good_as_new,
+    check_greedy,
+    grid,
+    loop_bias,
+    random_gpt,
+    wrong_variants,
+)
 from grading import Script
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.decoding import collect
+from nanogpt.exact.slips import replaced
+from nanogpt.exact.trees import best_mass
 from nanogpt.sampling import Dice, Sampler
 from ngram import NGramDraft
-from test_chain_specdec import random_gpt
 from tree_attention import TreeDrafter, speculate
+
+WRONG = importlib.import_module("05_ddtree.wrong").WRONG
 
 
 def random_marginals(seed, length, vocab, ties=False):
@@ -43,23 +58,15 @@ def random_marginals(seed, length, vocab, ties=False):
 
 def prefixes(tree):
     """The nodes of a tree as token tuples, the root left out, in row order."""
-    paths = [()]
-    for row in range(1, len(tree)):
-        paths.append(paths[int(tree.parents[row])] + (int(tree.tokens[row]),))
-    return paths[1:]
+    return merged_trees.prefixes(tree)[1:]
 
 
-def best_value(log_probs, budget):
-    """The largest surrogate value of any valid tree, by trying every prefix-closed set."""
-    length, vocab = log_probs.shape
-    nodes = [u for d in range(1, length + 1) for u in itertools.product(range(vocab), repeat=d)]
-    mass = {u: float(sum(log_probs[i, t] for i, t in enumerate(u)).exp()) for u in nodes}
-    best = 0.0
-    for chosen in itertools.combinations(nodes, min(budget, len(nodes))):
-        members = set(chosen)
-        if all(len(u) == 1 or u[:-1] in members for u in chosen):
-            best = max(best, sum(mass[u] for u in chosen))
-    return best
+def surrogate_and_best(log_probs, budget):
+    """The surrogate of the heap's tree, and the largest of any tree, by trying all."""
+    tree = ddtree.best_first_tree(0, marginal_children(log_probs), budget)
+    best = best_mass(lambda u: float(sum(log_probs[i, t] for i, t in enumerate(u)).exp()),
+                     *log_probs.shape, budget)
+    return surrogate(tree, log_probs), best
 
 
 @pytest.mark.parametrize("case", grid(shape=((2, 2), (2, 3), (3, 2)), ties=(False, True)), ids=str)
@@ -67,8 +74,19 @@ def test_the_heap_is_optimal_by_brute_force(case):
     length, vocab = case["shape"]
     for seed, budget in itertools.product(range(4), (1, 2, 3, 4, 5)):
         log_probs = random_marginals(seed, length, vocab, case["ties"])
-        tree = best_first_tree(0, marginal_children(log_probs), budget)
-        assert surrogate(tree, log_probs) == pytest.approx(best_value(log_probs, budget), abs=1e-12)
+        found, best = surrogate_and_best(log_probs, budget)
+        assert found == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("name, sentence", wrong_variants(
+    WRONG, "child_score", "sibling_score", "best_first", but=(
+        "the root comes out as a node",  # which makes no tree
+        "a score comes out where the mass should")), ids=str)  # and the tree is the same
+def test_wrong_heaps_are_caught(name, sentence):
+    with replaced(ddtree, **{name: WRONG[name][sentence]}):
+        pairs = [surrogate_and_best(random_marginals(seed, 2, 3), budget)
+                 for seed in range(4) for budget in (3, 4, 5)]
+    assert max(best - found for found, best in pairs) > 0.01
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -88,22 +106,6 @@ def test_zero_probabilities_do_not_disturb_the_order():
     log_probs = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0]]).log()
     assert prefixes(best_first_tree(0, marginal_children(log_probs), 3)) == [(0,), (0, 0), (0, 1)]
     assert len(prefixes(best_first_tree(0, marginal_children(log_probs), 12))) == 12
-
-
-def test_worked_example_by_hand():
-    log_probs = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
-    tree = best_first_tree(0, marginal_children(log_probs), 3)
-    assert prefixes(tree) == [(0,), (0, 0), (1,)]
-    assert node_masses(tree, log_probs).tolist() == pytest.approx([0.6, 0.54, 0.4])
-    assert surrogate(tree, log_probs) == pytest.approx(1.54)
-
-
-def test_a_prefix_that_cannot_be_has_mass_zero():
-    log_probs = torch.tensor([[0.6, 0.4, 0.0], [1.0, 0.0, 0.0]]).double().log()
-    tree = best_first_tree(0, marginal_children(log_probs), 6)
-    masses = node_masses(tree, log_probs).tolist()
-    assert masses == pytest.approx([0.6, 0.6, 0.4, 0.4, 0, 0])
-    assert surrogate(tree, log_probs) == pytest.approx(2)
 
 
 def test_surrogate_is_the_expected_acceptance_length():
@@ -143,14 +145,9 @@ class ToyBlock:
 @pytest.mark.parametrize("temperature, budget, rounds", [
     (0, 9, 2), (0.7, 1, 2), (1, 4, 2), (1, 9, 1), (0.7, 30, 1)])
 def test_output_distribution_is_the_targets_exactly(temperature, budget, rounds):
-    model = ToyModel(11, 3)
     for sampler in (Sampler(temperature), Sampler(temperature, top_p=0.8)):
-        emitted = loop_distribution(
-            lambda dice, s=sampler: speculate(
-                ToyTarget(model), ToyBlock(budget), [0, 1], s, dice),
-            model, sampler, [0, 1], rounds, 4,
-        )
-        assert total_variation(emitted, target_distribution(model, sampler, [0, 1], 4)) < 1e-12
+        assert loop_bias(lambda target, dice, s=sampler: speculate(
+            target, ToyBlock(budget), [0, 1], s, dice), sampler, rounds, 4, ToyModel(11, 3)) < 1e-12
 
 
 def random_drafter(target, seed, length=4, n_layer=2, transition=False):
@@ -165,41 +162,24 @@ def random_drafter(target, seed, length=4, n_layer=2, transition=False):
 @pytest.mark.parametrize("seed", range(4))
 def test_greedy_text_equals_plain_decoding(seed):
     """Random models; 50 tokens cross the window of 32 twice or more."""
-    target, greedy = random_gpt(seed), Sampler(0)
+    target, prompt = random_gpt(seed), [token % 11 for token in range(1 + 13 * seed)]
     network = random_drafter(target, seed, transition=seed % 2 == 1)
-    prompt = [token % 11 for token in range(1 + 13 * seed)]
-    plain = collect(plain_decode(target, prompt, greedy, Dice(0)), 50).tokens
     drafters = [DDTreeDrafter(network, budget, temperature)
                 for budget, temperature in ((1, 1.0), (5, 0.5), (40, 0.3))]
     drafters += [BlockChainDrafter(network), BlockChainDrafter(network, Sampler(1), Dice(1))]
     drafters += [BlockTopTreeDrafter(network, (2, 2, 1))]
     drafters += [TreeDrafter(NGramDraft(torch.arange(300) * 7 % 11, 11), (2, 2, 1))]
-    for drafter in drafters:
-        steps = speculate(target, drafter, prompt, greedy, Dice(0))
-        assert collect(steps, 50).tokens == plain
-
-
-class Network:
-    """A real network, asked as a ToyModel is: one plain forward per text."""
-
-    def __init__(self, target):
-        self.target, self.known = target, {}
-
-    @torch.inference_mode()
-    def logits(self, text):
-        if text not in self.known:
-            self.known[text] = self.target(torch.tensor([text]))[0][0, -1]
-        return self.known[text]
+    check_greedy(target, prompt, *(
+        lambda sampler, dice, d=d: speculate(target, d, prompt, sampler, dice) for d in drafters),
+        length=50)
 
 
 @pytest.mark.parametrize("sampler", [Sampler(1), Sampler(0.7, top_p=0.8)], ids=str)
 def test_the_output_distribution_of_real_networks_is_the_targets_exactly(sampler):
     target = random_gpt(1, vocab=3)
-    network, model = random_drafter(target, 1), Network(target)
-    emitted = loop_distribution(
-        lambda dice: decode_ddtree(target, network, 6, [1, 2, 0], sampler, dice),
-        model, sampler, [1, 2, 0], 1, 4)
-    assert total_variation(emitted, target_distribution(model, sampler, [1, 2, 0], 4)) < 1e-12
+    network = random_drafter(target, 1)
+    assert loop_bias(lambda _, dice: decode_ddtree(target, network, 6, [1, 2, 0], sampler, dice),
+                     sampler, 1, 4, GPTModel(target), [1, 2, 0]) < 1e-12
 
 
 def test_sampled_text_has_the_targets_statistics():
@@ -209,7 +189,7 @@ def test_sampled_text_has_the_targets_statistics():
     sampler stays below 5 except once in a million times, and a greedy one would reach 20.
     """
     target, sampler = random_gpt(1), Sampler(1)
-    network, model = random_drafter(target, 1), Network(target)
+    network, model = random_drafter(target, 1), GPTModel(target)
     difference, variance = torch.zeros(2, 11, dtype=torch.float64)
     for seed in range(30):
         steps = decode_ddtree(target, network, 12, [1, 2, 3], sampler, Dice(seed))
@@ -222,31 +202,6 @@ def test_sampled_text_has_the_targets_statistics():
 
 
 # ---------------------------------------------------------------- the drafters
-
-
-class AsGoodAsNew:
-    """A drafter that is held, at every proposal, against a fresh one that reads the whole text."""
-
-    def __init__(self, make, target):
-        self.make, self.target, self.drafter = make, target, make()
-
-    def reset(self):
-        self.text = []
-        self.drafter.reset()
-
-    def observe(self, tokens, hidden, rows):
-        self.text = self.text + tokens
-        self.drafter.observe(tokens, hidden, rows)
-
-    def propose(self, root, room):
-        fresh = self.make()
-        fresh.reset()
-        fresh.observe(self.text, self.target(torch.tensor([self.text]))[1],
-                      list(range(len(self.text))))
-        mine, expected = self.drafter.propose(root, room), fresh.propose(root, room)
-        assert mine.tokens.tolist() == expected.tokens.tolist()
-        assert mine.parents.tolist() == expected.parents.tolist()
-        return mine
 
 
 # Long enough to have seen every context of three tokens, so that what was read before matters.
@@ -265,9 +220,7 @@ def test_after_every_commit_a_drafter_is_as_good_as_new(name):
     """Bugs here would cost tokens, not exactness. The text slides out of the window of 32."""
     target = random_gpt(1)
     network = random_drafter(target, 1)
-    drafter = AsGoodAsNew(lambda: DRAFTERS[name](network), target)
-    steps = collect(speculate(target, drafter, [1, 2, 3], Sampler(1), Dice(4)), 50)
-    assert sum(steps.accepted) > 2  # else the commits were of one row each
+    check_as_good_as_new(lambda: DRAFTERS[name](network), target)
 
 
 MARGINALS = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4], [0.2, 0.3, 0.5]]).log()
