@@ -45,7 +45,7 @@ class Tree:
 
     draft_probs: row i is what the drafter expects AFTER node i, so what i's children were drawn or
     picked from (target_probs are aligned alike). None if the drafter has no such rows to give.
-    Raises ValueError if the parents do not make a tree, or the lengths differ.
+    Raises ValueError if the parents do not make a tree.
 
     The article's worked example, root -> c0 -> c2, c3 and root -> c1 -> c4, c5, depth first (there
     the root is called cur):
@@ -63,9 +63,6 @@ class Tree:
     def __post_init__(self):
         self.tokens, self.parents = torch.as_tensor(self.tokens), torch.as_tensor(self.parents)
         parents = self.parents.tolist()
-        given = [len(x) for x in (self.tokens, self.draft_probs) if x is not None]
-        if any(n != len(parents) for n in given):
-            raise ValueError(f"{len(parents)} parents came with {given} tokens and draft_probs")
         in_order = all(0 <= parent < row for row, parent in enumerate(parents[1:], 1))
         if not parents or parents[0] != -1 or not in_order:
             raise ValueError(f"parents are {parents}; the first must be -1 and each other one the "

@@ -34,13 +34,7 @@ def phi(row, n_first):
 
 
 def merge(first, second):
-    """Two trees below one root -> their union, N = 1 + n_1 + n_2 rows, first tree first.
-
-    Raises ValueError if the roots differ.
-    """
-    if int(first.tokens[0]) != int(second.tokens[0]):
-        raise ValueError(f"the roots are {int(first.tokens[0])} and {int(second.tokens[0])}; "
-                         "two trees merge only below the same root")
+    """Two trees below one root -> their union, N = 1 + n_1 + n_2 rows, first tree first."""
     n_first = len(first) - 1
     # The union's parents: rows of the first tree keep theirs; in the second tree the parents move
     # as the rows do. [1:] drops the second root, which is the same token as the first.
@@ -138,14 +132,11 @@ def trie_merge(trees, scores, budget):
 
     trees: two or more below the same root, as large as their heads made them; scores: for each tree
     the list of its nodes' cumulative log-scores; budget: draft nodes of the result.
-    -> Tree, scores (a list). Raises ValueError if budget < 1 or the roots differ.
+    -> Tree, scores (a list).
 
     Example: a -> b and a -> b, c have three draft nodes side by side, and two in the trie (b, c).
     With budget 3 there is room for the next best node of either tree.
     """
-    check_counts(budget=budget)
-    if len({int(tree.tokens[0]) for tree in trees}) > 1:
-        raise ValueError("the roots differ; trees merge only below the same root")
     tokens, parents, best = [int(trees[0].tokens[0])], [-1], [0.0]
     rows = {}  # (row of the parent in the trie, token) -> row in the trie
     for tree, tree_scores in zip(trees, scores, strict=True):

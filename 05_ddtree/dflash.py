@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from block_diffusion import BlockDrafter
 from nanogpt.model import KVCache
 
 try:  # the extra [real]; nanogpt.transformers_model.need_transformers says so if it is missing
@@ -173,9 +174,7 @@ class DFlash(nn.Module):
             self.embed_tokens = nn.Embedding(sizes.vocab_size, C)
             self.lm_head = nn.Linear(C, sizes.vocab_size, bias=False)
 
-    @property
-    def target(self):
-        return self.borrowed[0]
+    target, features = BlockDrafter.target, BlockDrafter.features  # as in our own drafter
 
     @property
     def home(self):
@@ -188,10 +187,6 @@ class DFlash(nn.Module):
             n_embd=sizes.num_key_value_heads * sizes.head_dim)  # fewer heads than the queries'
         # Not a whole window at once: 40,000 rows of a 4B model's drafter would take 0.8 GB.
         return KVCache(shape, 1, SPARE, weight.device, weight.dtype)
-
-    def features(self, hidden):
-        """The target's list of (1, T, C) -> its feature layers side by side, (1, T, F*C)."""
-        return torch.cat([hidden[i] for i in self.config.feature_layers], -1)
 
     def embed(self, tokens):
         return self.embed_tokens(tokens)

@@ -81,8 +81,6 @@ class GreedyBlockVerification(TreeRule):
             raise ValueError("GBV judges chains that part at the root; this tree parts below it")
         leaves = shape.layers[-1].rows
         chains = np.array([shape.path(leaf) for leaf in leaves])  # (K, H+1)
-        if len(chains) != max(len(shape.children[0]), 1):
-            raise ValueError("GBV judges chains of one length; those of this tree differ")
         paths, skewed = self.best(chains, tokens, draft_probs, target_probs)
         every = np.arange(len(tokens))[:, None]
         ends, residual = block_verify(tokens[every, paths], skewed, target_probs[every, paths])

@@ -42,13 +42,8 @@ class Shape:
     """parents, children and depths (N,) of every row, and the layers from the root down."""
 
     def __init__(self, parents):
-        self.parents = parents
-        self.children = [[] for _ in parents]
-        depths = [0]
-        for row, parent in enumerate(parents[1:], start=1):
-            self.children[parent].append(row)
-            depths.append(depths[parent] + 1)  # the parent's row is smaller, so its depth is known
-        self.depths = np.array(depths)
+        tree = Tree([0] * len(parents), parents)  # any tokens will do
+        self.parents, self.children, self.depths = parents, tree.children, tree.depths.numpy()
         self.layers = [self.layer(np.flatnonzero(self.depths == t))
                        for t in range(self.depths.max() + 1)]
 

@@ -442,8 +442,6 @@ def test_bad_input():
         BlockVerification()(tree, target, Dice(0))
     with pytest.raises(ValueError, match="parts below it"):
         GreedyBlockVerification()(tree, target, Dice(0))
-    with pytest.raises(ValueError, match="of one length"):
-        GreedyBlockVerification().judge(shape_of((-1, 0, 0, 1)), None, None, None)
     with pytest.raises(ValueError, match="SpS judges 1 child"):
         LayerVerification(SpS)(tree, target, Dice(0))
     for b, depth in ((0, 1), (1, 0)):

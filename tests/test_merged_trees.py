@@ -277,12 +277,5 @@ def test_trie_by_hand():
 
 
 def test_bad_input():
-    other_root = Tree([8, 1], [-1, 0])
-    with pytest.raises(ValueError, match="roots are 9 and 8"):
-        merge(FIRST, other_root)
-    with pytest.raises(ValueError, match="roots differ"):
-        trie_merge([FIRST, other_root], [[0, -1, -2, -2], [0, -1]], 3)
-    with pytest.raises(ValueError, match="budget is 0"):
-        trie_merge([FIRST, SECOND], [[0, -1, -2, -2], [0, -1, -2, -2]], 0)
     with pytest.raises(ValueError, match="budget is 0"):
         TrieDrafter([], 0)

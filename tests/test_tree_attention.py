@@ -266,9 +266,6 @@ def test_bad_input():
     for parents in ([], [0, 0], [-1, 1], [-1, -1], [-1, 0, 2]):
         with pytest.raises(ValueError, match="parents are"):
             Tree([0] * len(parents), parents)
-    for tokens, draft_probs in ([0, 1, 2], None), ([0, 1], torch.ones(3, 4)):
-        with pytest.raises(ValueError, match="2 parents came with"):
-            Tree(tokens, [-1, 0], draft_probs)
     with pytest.raises(ValueError, match="every level needs"):
         TreeDrafter(TreeBigram(torch.tensor([0, 1, 0]), 2), (2, 0))
     with pytest.raises(ValueError, match="prompt is empty"):
