@@ -18,8 +18,13 @@ import torch
 
 from nanogpt import cli
 from chain_specdec import GPTDraft, speculate_chain  # chapter 01
-from conditional_marginals import ConditionalTreeDrafter, decode_conditional, decode_sampled
-from ddtree import BlockChainDrafter, BlockTopTreeDrafter, DDTreeDrafter, decode_ddtree
+from conditional_marginals import (
+    BlockLevels,
+    ConditionalTreeDrafter,
+    decode_conditional,
+    decode_sampled,
+)
+from ddtree import BlockChainDrafter, DDTreeDrafter, decode_ddtree
 from nanogpt.bench import PLAIN, TURN, compare, plain, print_results, speedup, summarize
 from nanogpt.cli import print_table
 from nanogpt.clock import median_ms
@@ -28,7 +33,7 @@ from nanogpt.decoding import collect
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from train_drafter import get_target_and_drafter
-from tree_attention import speculate  # chapter 02
+from tree_attention import TreeDrafter, speculate  # chapter 02
 
 CHAIN, DRAWN = "block chain, argmax", "drawn chain of 3, p/q"
 
@@ -84,11 +89,12 @@ def registry(target, block, sampler, budgets, conditional_budgets=()):
 
 
 def rivals(target, block, small, ngram, sampler):
-    """Who else drafts: the small GPT of chapter 01, a 7-gram, chapter 02's shape on marginals."""
+    """Who else drafts: the small GPT of chapter 01, a 7-gram, chapter 02's shape on the
+    block's logits."""
     return {"7-gram chain, K=4": by_chain(target, ngram, sampler),
             "57K GPT chain, K=4": by_chain(target, GPTDraft(small), sampler),
             "block top-W tree, 2x2x2": by_tree(
-                target, BlockTopTreeDrafter(block, (2, 2, 2)), sampler)}
+                target, TreeDrafter(BlockLevels(block), (2, 2, 2)), sampler)}
 
 
 def tau_and_speedup(results, name):

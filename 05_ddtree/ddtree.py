@@ -195,25 +195,6 @@ class BlockChainDrafter(BlockDraft):
         return Tree([root, *drafted], range(-1, len(drafted)))  # each row's parent is the one above
 
 
-class BlockTopTreeDrafter(BlockDraft):
-    """Chapter 02's top-W shape filled from the same marginals: what the heap is compared with."""
-
-    def __init__(self, network, branching):
-        super().__init__(network)
-        self.branching = branching
-
-    def propose(self, root, room):
-        log_probs = self.marginals(root, room)  # (L, V)
-        tokens, parents, level = [root], [-1], [0]
-        for width, row in zip(self.branching, log_probs, strict=False):  # until either ends
-            best = row.topk(min(width, len(row))).indices.tolist()
-            first = len(tokens)
-            tokens += best * len(level)  # the same children below every node of a level, ...
-            parents += [node for node in level for _ in best]  # ... node after node
-            level = range(first, len(tokens))
-        return Tree(tokens, parents)
-
-
 # ---------------------------------------------------------------- the loop
 
 

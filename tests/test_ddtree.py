@@ -10,9 +10,9 @@ import torch
 import ddtree
 import merged_trees
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
+from conditional_marginals import BlockLevels
 from ddtree import (
     BlockChainDrafter,
-    BlockTopTreeDrafter,
     DDTreeDrafter,
     best_first_tree,
     decode_ddtree,
@@ -167,7 +167,7 @@ def test_greedy_text_equals_plain_decoding(seed):
     drafters = [DDTreeDrafter(network, budget, temperature)
                 for budget, temperature in ((1, 1.0), (5, 0.5), (40, 0.3))]
     drafters += [BlockChainDrafter(network), BlockChainDrafter(network, Sampler(1), Dice(1))]
-    drafters += [BlockTopTreeDrafter(network, (2, 2, 1))]
+    drafters += [TreeDrafter(BlockLevels(network), (2, 2, 1))]
     drafters += [TreeDrafter(NGramDraft(torch.arange(300) * 7 % 11, 11), (2, 2, 1))]
     check_greedy(target, prompt, *(
         lambda sampler, dice, d=d: speculate(target, d, prompt, sampler, dice) for d in drafters),
@@ -210,7 +210,7 @@ NGRAM = NGramDraft(
 DRAFTERS = {
     "DDTree": lambda network: DDTreeDrafter(network, 40),
     "chain": BlockChainDrafter,
-    "top tree": lambda network: BlockTopTreeDrafter(network, (4, 3, 2)),
+    "top tree": lambda network: TreeDrafter(BlockLevels(network), (4, 3, 2)),
     "n-gram": lambda network: TreeDrafter(copy(NGRAM), (4, 3, 2)),
 }
 
@@ -255,15 +255,6 @@ def test_the_sampled_chain_draws_each_slot_from_its_own_marginal(monkeypatch):
     tree = with_these_marginals(monkeypatch, drafter).propose(7, 3)
     assert tree.tokens.tolist() == [7, 2, 0, 1] and tree.parents.tolist() == [-1, 0, 1, 2]
     assert dice.asked == [[0, 0.6667, 0.3333], [0.5556, 0, 0.4444], [0, 0.375, 0.625]]
-
-
-def test_the_top_tree_has_its_children_node_after_node(monkeypatch):
-    network = random_drafter(random_gpt(0), 0)
-    drafter = with_these_marginals(monkeypatch, BlockTopTreeDrafter(network, (2, 2, 1)))
-    tree = drafter.propose(7, 9)
-    assert tree.tokens.tolist() == [7, 1, 2, 0, 2, 0, 2, 2, 2, 2, 2]
-    assert tree.parents.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6]
-    assert drafter.propose(7, 1).tokens.tolist() == [7, 1, 2]
 
 
 @pytest.mark.parametrize("temperature", [0, 1.5])
