@@ -1,8 +1,7 @@
 """Run the chapters' notebooks in clean kernels: python tests/run_notebooks.py [--write] [01 ...]
 
 Each runs in its own folder. A cell that fails ends the run with its source and its error.
---write saves the outputs into the notebooks. --quick puts a narrow model of as many layers, trained
-for a minute, in the place of the 10.7M target: it shows that all cells run, on any machine.
+--write saves the outputs into the notebooks.
 """
 
 import sys
@@ -20,24 +19,11 @@ from nbclient.exceptions import CellExecutionError
 
 from nanogpt.cli import Parser, run
 
-# Goes ahead of a notebook's own cells: whatever asks for the target then gets the quick one.
-QUICK = f"""
-import sys
-from dataclasses import replace
 
-sys.path.insert(0, {str(ROOT)!r})
-from nanogpt.sizes import SIZES
-
-SIZES["baby"] = replace(SIZES["baby"], n_embd=96, recipe=replace(SIZES["baby"].recipe, steps=250))
-"""
-
-
-def run_notebook(path, write=False, quick=False):
+def run_notebook(path, write=False):
     """Execute one notebook -> seconds. Raises CellExecutionError if a cell fails."""
     os.environ.pop("MPLBACKEND", None)  # or the kernel draws on no page
     notebook = nbformat.read(path, as_version=4)
-    if quick:
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(QUICK))
     start = time.perf_counter()
     NotebookClient(
         notebook, timeout=1200, resources={"metadata": {"path": str(path.parent)}}
@@ -55,11 +41,7 @@ def main(argv=None):
     parser = Parser(__doc__.splitlines()[0])
     parser.add_argument("chapters", nargs="*", help="chapter numbers, such as 01; default: all")
     parser.add_argument("--write", action="store_true", help="save the outputs")
-    parser.add_argument("--quick", action="store_true",
-                        help="with a narrow target, trained for a minute")
     args = parser.parse_args(argv)
-    if args.write and args.quick:
-        raise ValueError("--quick shows other numbers than the lesson's; it cannot go with --write")
     found = {p.parent.name[:2]: p for p in sorted(ROOT.glob("0?_*/walkthrough.ipynb"))}
     for number in args.chapters:
         if number not in found:
@@ -67,7 +49,7 @@ def main(argv=None):
     for number in args.chapters or found:
         path = found[number]
         try:
-            seconds = run_notebook(path, args.write, args.quick)
+            seconds = run_notebook(path, args.write)
             print(f"{path.parent.name}: {seconds:.0f} s", flush=True)
         except CellExecutionError as error:
             print(f"{path.parent.name} failed:\n{error}", file=sys.stderr)

@@ -16,8 +16,6 @@ import torch
 
 from nanogpt import cli, clock, data, train
 from nanogpt.device import pick_device
-from nanogpt.model import GPT
-from nanogpt.sizes import SIZES
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {path.parent.name[:2]: path for path in sorted(ROOT.glob("0?_*/train_and_decode.py"))}
@@ -181,22 +179,6 @@ def test_help_tells_every_flag(capsys, monkeypatch, program):
     said = capsys.readouterr()
     assert stopped.value.code == 0 and not said.err and "usage:" in said.out
     assert "(default: None)" not in said.out and "==SUPPRESS==" not in said.out
-
-
-def test_notebooks_run_quickly_with_a_narrow_target(monkeypatch, capsys):
-    """As many layers and heads as the real one, so that every cell finds what it asks for."""
-    run_notebooks = importlib.import_module("run_notebooks")
-    assert "--quick shows other numbers" in sentence_of(
-        run_notebooks.main, capsys, "--quick", "--write")
-    real = SIZES["baby"]
-    monkeypatch.setitem(SIZES, "baby", real)  # puts it back
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    exec(run_notebooks.QUICK, {})
-    quick = SIZES["baby"]
-    assert (quick.n_layer, quick.n_head, quick.block_size) == (
-        real.n_layer, real.n_head, real.block_size)
-    weights = sum(p.numel() for p in GPT(quick.config(62)).parameters())
-    assert weights < 1e6 and quick.recipe.steps < real.recipe.steps
 
 
 @pytest.mark.slow
