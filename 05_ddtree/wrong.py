@@ -3,9 +3,16 @@
 from conditional_marginals import BlockLevels, Children
 from ddtree import best_first, child_score, node_masses, sibling_score
 from nanogpt.exact.slips import slips
+from priced_trees import PricedChainDrafter, worth_verifying
 
 MASSES = "torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()"
 ENTRY = "self.table[level, token]"
+DRAW = "tree = self.drafter.propose(root, room)"
+CUT = DRAW + """
+    if len(tree) > 1:
+        chances = tree.draft_probs[range(len(tree) - 1), tree.tokens[1:]].tolist()
+        keep = 1 + [chance > 0.5 for chance in [*chances, 0.0]].index(False)
+        tree = Tree(tree.tokens[:keep], tree.parents[:keep], tree.draft_probs[:keep])"""
 WRONG = {
     "node_masses": slips(node_masses, {
         "a node keeps only its own probability": (MASSES, "own.exp()"),
@@ -65,5 +72,18 @@ WRONG = {
         "probabilities are returned instead of logits": (
             "logits / self.temperature", "(logits / self.temperature).softmax(-1)"),
         "every level reads slot 1": ("self.depth += 1", "pass"),
+    }),
+    "worth_verifying": slips(worth_verifying, {
+        "the price of the next row stands for all behind it": (
+            "rate * slope[n]", "rate * (price[n + 1] - price[n])"),
+        "what was popped on the way to a step stays": ("return popped[:best]", "return popped"),
+        "the drafter's masses are taken at their word": ("trust * node[2]", "node[2]"),
+        "the milliseconds are no tokens yet": (
+            "gain += worth - rate *", "gain += worth -"),
+        "every node pays for the root's row again": (
+            "(price[n + 1] - price[n])", "price[n + 1]"),
+    }),
+    "draft": slips(PricedChainDrafter.draft, {
+        "the chain ends before the first draft that it does not like": (DRAW, CUT),
     }),
 }
