@@ -11,13 +11,13 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 from nanogpt import cli
 from bench import acceptance_by_position, method_name, print_sweep, registry, sweep_lines
 from chain_specdec import BigramDraft, GPTDraft, speculate_chain
-from experiments.chain_pictures import draw_k_sweep
 from nanogpt.bench import PLAIN, print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice
 from nanogpt.train import get_gpt
+from pictures import draw_k_sweep
 
 DRAFTERS = {"bigram": "bigram", "gpt": "57K GPT"}  # how a flag and how a table calls them
 SWEEP = (1, 2, 4, 8)  # the table's K

@@ -11,11 +11,11 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 from nanogpt import cli
 from bench import PAPER, print_routers, registry, replay_all, texts_of
 from dual_draft_routing import HeadDrafter, RoutedDrafter, check_counts
-from experiments.routing_pictures import draw_calibration, draw_choices
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
+from pictures import draw_calibration, draw_choices
 from train_heads import GENERALISTS, SPECIALISTS, get_target_and_heads
 from tree_attention import speculate  # chapter 02
 

@@ -11,11 +11,11 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 from nanogpt import cli
 from bench import registry
 from dual_draft_routing import HeadDrafter, check_counts  # chapter 03
-from experiments.merge_pictures import save_figures
 from merged_trees import MergedDrafter, accept_paths
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.sampling import Dice, Sampler
+from pictures import save_figures
 from train_heads import get_target_and_heads  # chapter 03
 from tree_attention import speculate  # chapter 02
 

@@ -2,28 +2,18 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from nanogpt.pictures.step import BROWSERS, browse
+
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / ".github" / "book" / "_static"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PAGES = sorted(ROOT.glob("0?_*/pictures/step.html"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(
     not any(map(shutil.which, BROWSERS)), reason="no Chromium on the path")]
-
-
-def browse(address, *flags):
-    """The page's document after its scripts ran, and what it logged."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)))
-    done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-         "--allow-file-access-from-files", "--enable-logging=stderr", *flags, "--dump-dom",
-         address], capture_output=True, text=True, encoding="utf-8", timeout=120, check=True)
-    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
 
 
 @pytest.mark.parametrize("width", [390, 780, 1100])
@@ -41,8 +31,22 @@ def test_an_embedded_page_keeps_its_height(tmp_path, width):
             `[${{first}}] [${{heights()}}]`), 3000); }}, 300));
         </script>""", encoding="utf-8")
     text, _ = browse((tmp_path / "book.html").as_uri(), "--timeout=6000",
-                     "--virtual-time-budget=6000")
+                     "--virtual-time-budget=6000", "--dump-dom")
     first, later = ([int(height) for height in found.split(",")]
                     for found in re.search(r"<p>\[(.*)\] \[(.*)\]</p>", text).groups())
     assert first == later and len(first) == len(PAGES)
     assert min(later) > 200
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parts[-3])
+def test_a_page_shows_every_frame_without_an_error(tmp_path, page):
+    """Each frame has a caption, the last one the cache's rows; the console stays empty."""
+    html = page.read_text(encoding="utf-8").replace("fromAddress();\n</script>", """fromAddress();
+        const said = trace.frames.map((f, i) => { show(i); return $("text").textContent; });
+        document.title = JSON.stringify(said); </script>""")
+    (tmp_path / "page.html").write_text(html, encoding="utf-8")
+    text, log = browse((tmp_path / "page.html").as_uri(), "--dump-dom")
+    assert "CONSOLE" not in log, log
+    said = re.search(r"<title>(\[.*\])</title>", text)[1]
+    assert said.count('","') + 1 >= 8 and "undefined" not in said and "NaN" not in said
+    assert said.endswith('The last one is the next root."]')

@@ -26,7 +26,7 @@ NOTEBOOKS = sorted(ROOT.glob("0?_*/*.ipynb"))
 PATH_LINE = ("sys.path.insert(1, str(Path(__file__).resolve().parents[{up}]))"
              "  # so that a plain clone runs, too\n")
 # The rooms that every chapter has: imported from inside their own folder only, if at all.
-ROOMS = {"train_and_decode", "step_through", "exercise", "bench", "pictures", "wrong"}
+ROOMS = {"train_and_decode", "exercise", "bench", "pictures", "wrong"}
 
 
 def is_room(path):
@@ -34,7 +34,7 @@ def is_room(path):
 
 
 def place(path):
-    """Where a file stands, for the name of a test: 05_ddtree/experiments/step_through.py."""
+    """Where a file stands, for the name of a test: 05_ddtree/experiments/drafter_cost.py."""
     return path.relative_to(ROOT).as_posix()
 
 

@@ -4,13 +4,18 @@ Green is head 1 and pink head 2, blue the accepted path, orange the target's own
 heads drafted is dark.
 """
 
+import math
 from importlib import import_module
 
 from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import MergedDrafter, accept_paths, block_mask, distinct_prefixes, merge, prefixes
 from nanogpt.decoding import collect
+from nanogpt.packing import precision_of
 from nanogpt.pictures import plots
+from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
 from nanogpt.sampling import Dice, Sampler
+from nanogpt.sizes import SIZES
+from train_heads import get_target_and_heads  # chapter 03
 from tree_attention import Tree, speculate  # chapter 02
 
 estimated_speedup = import_module("04_merged_trees.bench").estimated_speedup
@@ -155,3 +160,35 @@ def draw_price_of_rows(lines, here):
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
                           ncols=len(lines), **plots.LOOK)
     return axes
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of the union of both heads' trees -> its trace; see
+    nanogpt/pictures/step.py."""
+    target, heads = get_target_and_heads(args, dataset, device)
+    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
+    drafter = MergedDrafter([HeadDrafter(head, budget=6) for head in heads])
+    proposals = remember(drafter, "propose_both")
+    steps = speculate(target, drafter, prompt, Sampler(1.0), dice, accept_paths)
+    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
+                   lambda: proposals[-1][1])
+
+    def shared(one):  # accepted drafts that both trees held
+        paths = prefixes(Tree(one["tokens"], one["parents"]))
+        return sum(paths.count(paths[row]) > 1 for row in one["kept"][1:])
+
+    # First both trees hold the accepted prefix, then only one of them does.
+    parting = [one for one in rounds if 0 < shared(one) < len(one["kept"]) - 1]
+    one = instructive(parting or rounds, decode)
+    first, second = one["note"]
+    logs = [*first, *second[1:]]
+    return trace(
+        one, decode, dataset.vocab_size, chapter="04", title="Merged trees", rule="walk",
+        drafted="heads", names=["head 1", "head 2"],
+        groups=[0] + [1 + (row >= len(first)) for row in range(1, len(logs))],
+        guesses=[None] + [math.exp(logs[row] - logs[one["parents"][row]])
+                          for row in range(1, len(logs))],
+        say_draft="At each edge stands its q.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, two heads with 6 "
+        "draft nodes each, temperature 1",
+        say_verify="Between the two heads' blocks the mask is empty.")

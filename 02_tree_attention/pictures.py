@@ -4,6 +4,7 @@ Blue is a draft that stays, grey is rejected, orange what the target adds itself
 the target's probabilities; red stands for what is wrong.
 """
 
+from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     GREY,
@@ -15,6 +16,11 @@ from nanogpt.pictures.plots import (
     plain_frame,
     tint,
 )
+from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_gpt
+from tree_attention import TreeDrafter, TreeGPT, multi_round, speculate
 
 
 def draw_guesses(shares):
@@ -71,3 +77,19 @@ def draw_biases(biases):
     ax.grid(visible=False)
     ax.set_xlim(0, 1)
     return ax
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of multi-round rejection -> its trace; see nanogpt/pictures/step.py."""
+    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
+                     for size in (args.size, "draft"))
+    sampler, dice, decode = Sampler(1.0), VisibleDice(args.seed), dataset.tokenizer.decode
+    drafter = TreeDrafter(TreeGPT(small), (3, 2, 1), sampler, dice)
+    steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
+    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)
+    return trace(
+        instructive(rounds, decode), decode, dataset.vocab_size, chapter="02", title="Draft trees",
+        rule="coins", drafted="drawn", say_draft="No token comes twice after the same node.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        f"{SIZES['draft'].label} drafter, a 3-2-1 tree, multi-round rejection, temperature 1",
+        say_verify="Siblings do not see each other, and share a position.")

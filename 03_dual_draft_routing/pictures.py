@@ -10,6 +10,8 @@ import statistics
 import matplotlib.pyplot as plt
 import torch
 
+from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
+from nanogpt.packing import precision_of
 from nanogpt.pictures import plots
 from nanogpt.pictures.plots import (
     FAINT,
@@ -26,8 +28,15 @@ from nanogpt.pictures.plots import (
     two_digits,
     visible,
 )
+from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
 from nanogpt.pictures.tint import NEWLINE
-from tree_attention import Tree  # chapter 02
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from train_heads import get_target_and_heads
+from tree_attention import (
+    Tree,  # chapter 02
+    speculate,  # chapter 02
+)
 
 
 def box(ax, place, text, color, strength=0.3):
@@ -193,3 +202,30 @@ def draw_choices(steps, text_of_token, text, ax=None):
     plots.plain_frame(ax, None, "root of each round", "mean confidence")
     ax.yaxis.set_label_coords(-0.05, 0.56)  # beside the numbers of the two lines
     return ax
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round, both heads' trees and the choice -> its trace; see
+    nanogpt/pictures/step.py."""
+    target, heads = get_target_and_heads(args, dataset, device)
+    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
+    drafter = RoutedDrafter([HeadDrafter(head, budget=6) for head in heads])
+    proposals = remember(drafter, "propose_both")
+    steps = speculate(target, drafter, prompt, Sampler(1.0), dice)
+    one = instructive(watch(steps, dice, prompt, args.steps, target.config.block_size,
+                            lambda: (drafter.choices[-1], proposals[-1])), decode)
+    chosen, (trees, scores) = one["note"]
+    n, other = len(one["tokens"]), trees[1 - chosen]  # drawn behind the tree that was verified
+    one["tokens"] = one["tokens"] + other.tokens.tolist()[1:]
+    one["parents"] = one["parents"] + [p and p + n - 1 for p in other.parents.tolist()[1:]]
+    logs, groups = [*scores[chosen], *scores[1 - chosen][1:]], [chosen + 1] * (n - 1)
+    return trace(
+        one, decode, dataset.vocab_size, chapter="03", title="Routing", rule="walk",
+        drafted="heads", names=["head 1", "head 2"], groups=[0, *groups, *[2 - chosen] * 6],
+        guesses=[None] + [math.exp(logs[row] - logs[one["parents"][row]])
+                          for row in range(1, len(logs))],
+        confidence=[mean_confidence(s) for s in scores],
+        say_draft="At each edge stands its q.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, two heads with 6 "
+        "draft nodes each, temperature 1",
+        say_verify="The other head's tree is not among them.")

@@ -6,6 +6,7 @@ have the colours of the verbs, and the two drafters colours that mean nothing el
 
 import torch
 
+from chain_specdec import GPTDraft, speculate_chain
 from nanogpt.bench import (
     median_round,
     speedups,
@@ -13,6 +14,7 @@ from nanogpt.bench import (
     tau_uncertainty,
     two_standard_errors,
 )
+from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -27,6 +29,10 @@ from nanogpt.pictures.plots import (
     plain_frame,
     tint,
 )
+from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_gpt
 
 # Colour, marker and shift of each drafter's curve: at one K the two error bars stand side by side.
 DRAFTERS = (("#8C5A2B", "o", 0.975), ("#6A4FA3", "s", 1.025))
@@ -195,3 +201,18 @@ def draw_round(results, name, baseline):
     ax.grid(visible=False)
     ax.set_xlim(0, max(1.03 * longest, 1.4 * end))
     return ax, tau * step / end
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of a chain -> its trace; see nanogpt/pictures/step.py."""
+    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
+                     for size in (args.size, "draft"))
+    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
+    steps = speculate_chain(target, GPTDraft(small), prompt, 5, Sampler(1.0), dice)
+    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)
+    return trace(
+        instructive(rounds, decode), decode, dataset.vocab_size, chapter="01",
+        title="Speculative decoding", rule="coins", drafted="drawn",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        f"{SIZES['draft'].label} drafter, 5 drafts, temperature 1",
+        say_verify="Here every row has one child, and the mask is the causal one.")

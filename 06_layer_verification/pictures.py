@@ -8,7 +8,9 @@ import itertools
 
 import numpy as np
 
-from iid_trees import shape_of
+from iid_trees import SHAPES, shape_of, shape_parents
+from layer_verification import LayerVerification, decode_layered
+from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -20,7 +22,12 @@ from nanogpt.pictures.plots import (
     tint,
     tree_rows,
 )
+from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_gpt
 from single_step_rules import KSEQ, SpS, positions_asked
+from tree_attention import TreeGPT  # chapter 02
 
 WIDEST = 26  # points of line width for the flow 1
 
@@ -189,3 +196,27 @@ def draw_lengths(panels, xlabel):
     axes[0].figure.legend(known.values(), known, loc="outside lower center", ncols=len(known),
                           frameon=False, fontsize=9, labelcolor=INK)
     return axes
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of K-SEQ under the layer lift -> its trace; see
+    nanogpt/pictures/step.py."""
+    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
+                     for size in (args.size, "draft"))
+    dice, decode, rule = VisibleDice(args.seed), dataset.tokenizer.decode, LayerVerification(KSEQ)
+    scored, judged = remember(rule, "scores"), remember(rule, "judge")
+    steps = decode_layered(target, TreeGPT(small), rule, shape_parents(SHAPES["complete"], 2, 3),
+                           prompt, Sampler(1.0), dice, Sampler(1.0, top_k=20))
+    one = instructive(watch(steps, dice, prompt, args.steps, target.config.block_size,
+                            lambda: (scored[-1][0][0], *(x[0] for x in judged[-1]))), decode)
+    scores, ends, owed = one["note"]
+    end = one["kept"][-1]
+    owed = owed[end] / owed[end].sum() if owed[end].sum() > 0 else np.array(one["p"][end])
+    return trace(
+        one, decode, dataset.vocab_size, chapter="06", title="Layer verification", rule="layers",
+        drafted="drawn", twice=True, scores=scores.tolist(), ends=ends.tolist(),
+        owed=owed.tolist(), scores_are="a_v, the chance that the path goes through",
+        say_draft="The same token may come twice after the same node.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        f"{SIZES['draft'].label} drafter, a complete tree of depth 3, LV + K-SEQ, temperature 1",
+        say_verify="Now p and q are known at every node, and the rule can begin.")

@@ -10,9 +10,10 @@ from itertools import islice
 import torch
 from matplotlib.patches import FancyBboxPatch
 
-from ddtree import best_first, marginal_children
+from ddtree import DDTreeDrafter, best_first, marginal_children
 from nanogpt.bench import PLAIN, speedup, summarize, tau_uncertainty
 from nanogpt.clock import interpolate
+from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -29,6 +30,11 @@ from nanogpt.pictures.plots import (
     two_digits,
     visible,
 )
+from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from train_drafter import get_target_and_drafter
+from tree_attention import Tree, speculate  # chapter 02
 
 bench = import_module("05_ddtree.bench")  # by this name, for every chapter has a bench.py
 CHAIN, DRAWN = bench.CHAIN, bench.DRAWN
@@ -321,3 +327,23 @@ def rows_and_taus(lines, names):
     """What the trees of these names verified and brought. lines: {name: contest.summarize(..)}
     -> (rows, taus)."""
     return [1 + lines[name]["drafted"] for name in names], [lines[name]["tau"] for name in names]
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of DDTree -> its trace; see nanogpt/pictures/step.py."""
+    target, network = get_target_and_drafter(args, dataset, device)
+    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
+    drafter = DDTreeDrafter(network, 12)
+    marginals = remember(drafter, "marginals")
+    steps = speculate(target, drafter, prompt, Sampler(1.0), dice)
+    one = instructive(watch(steps, dice, prompt, args.steps, target.config.block_size,
+                            lambda: marginals[-1].exp().tolist()), decode)
+    # What the drafter gave below a node depends on its depth alone.
+    one["q"] = [(*one["note"], None)[depth]
+                for depth in Tree(one["tokens"], one["parents"]).depths.tolist()]
+    return trace(
+        one, decode, dataset.vocab_size, chapter="05", title="DDTree", rule="walk", drafted="best",
+        scores_are="the mass of the whole prefix", say_draft="The number at a node is the mass "
+        "that the drafter gives its whole prefix.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, one block-diffusion "
+        "pass, B = 12, temperature 1")
