@@ -33,10 +33,11 @@ def load_script(name):
 
 
 def as_a_script(patch, path):
-    """`import bench` then finds the room in the script's own folder."""
+    """`import bench` and `import pictures` then find the rooms in the script's own folder."""
     folder = path.parent if path.parent.parent == ROOT else path.parent.parent
-    if (folder / "bench.py").exists():
-        patch.setitem(sys.modules, "bench", importlib.import_module(f"{folder.name}.bench"))
+    for room in ("bench", "pictures"):
+        if (folder / f"{room}.py").exists():
+            patch.setitem(sys.modules, room, importlib.import_module(f"{folder.name}.{room}"))
 
 
 def sentence_of(main, capsys, *flags):
