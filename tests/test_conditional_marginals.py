@@ -15,7 +15,7 @@ from conditional_marginals import (
     decode_sampled,
 )
 from ddtree import best_first_tree, marginal_children
-from exact import check_as_good_as_new, check_greedy, grid, loop_bias, random_gpt
+from exact import check_as_good_as_new, check_greedy, grid, loop_bias, outcomes, random_gpt
 from iid_trees import SampledTreeDrafter
 from layer_verification import LayerVerification
 from nanogpt.exact.trees import best_mass
@@ -129,6 +129,24 @@ def test_sampled_drafts_lose_nothing(case):
             lambda sampler, dice, t=temperature: TreeDrafter(
                 ToyLevels(temperature=t), case["branching"], sampler, dice),
             multi_round, case["sampler"]) < 1e-12
+
+
+def test_a_drawn_draft_is_judged_by_p_over_q():
+    """It is kept with the sum of min(p, q), exactly; the walk would keep it with the sum of p q."""
+    target, sampler = random_gpt(1, vocab=3), Sampler(1)
+    network = random_drafter(target, 1, transition=True)
+
+    def first_round(dice):
+        steps = decode_sampled(target, network, (1,), [1, 2, 0], sampler, dice)
+        return [next(steps) for _ in range(2)][1].detail
+
+    kept = by_ratio = by_walk = 0.0
+    for drawn, probability in outcomes(first_round):
+        p, q = drawn.target_probs[0], drawn.tree.draft_probs[0]
+        kept += probability * (len(drawn.path) - 1)
+        by_ratio += probability * float(torch.minimum(p, q).sum())
+        by_walk += probability * float(p @ q.double())
+    assert kept == pytest.approx(by_ratio, abs=1e-6) and by_walk < 0.9 * kept
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3], ids=str)

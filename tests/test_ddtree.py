@@ -10,7 +10,7 @@ import torch
 import ddtree
 import merged_trees
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
-from conditional_marginals import BlockLevels
+from conditional_marginals import BlockLevels, ConditionalTreeDrafter, decode_conditional
 from ddtree import (
     BlockChainDrafter,
     DDTreeDrafter,
@@ -257,15 +257,22 @@ def test_the_sampled_chain_draws_each_slot_from_its_own_marginal(monkeypatch):
     assert dice.asked == [[0, 0.6667, 0.3333], [0.5556, 0, 0.4444], [0, 0.375, 0.625]]
 
 
+@pytest.mark.parametrize("decode, make", [
+    (decode_ddtree, DDTreeDrafter), (decode_conditional, ConditionalTreeDrafter)])
 @pytest.mark.parametrize("temperature", [0, 1.5])
-def test_decoding_sets_the_drafters_temperature(temperature):
+def test_the_drafters_temperature_follows_the_targets(decode, make, temperature):
     target, sampler = random_gpt(1), Sampler(temperature)
-    network = random_drafter(target, 1)
-    drafter = DDTreeDrafter(network, 9, draft_temperature(temperature))
-    ours = collect(decode_ddtree(target, network, 9, [1, 2, 3], sampler, Dice(0)), 12)
-    wanted = collect(speculate(target, drafter, [1, 2, 3], sampler, Dice(0)), 12)
-    trees, others = ([s.detail.tree for s in run.steps] for run in (ours, wanted))
-    assert [prefixes(tree) for tree in trees] == [prefixes(tree) for tree in others]
+    network = random_drafter(target, 1, transition=True)
+
+    def trees(steps):
+        return [prefixes(step.detail.tree) for step in collect(steps, 12).steps]
+
+    def of(drafter):
+        return trees(speculate(target, drafter, [1, 2, 3], sampler, Dice(0)))
+
+    ours = trees(decode(target, network, 9, [1, 2, 3], sampler, Dice(0)))
+    assert ours == of(make(network, 9, draft_temperature(temperature)))
+    assert ours != of(make(network, 9, 1.0))
 
 
 def test_a_cold_drafter_sharpens_its_marginals_and_deepens_its_tree():
