@@ -4,13 +4,9 @@ A `Blank` names one taught function, asks for it, and knows how to judge an answ
 
     still blank   the body says `raise NotImplementedError`
     crashed       it raises something else; the learner's own line is shown
-    wrong         it fails at one of three stages, and the message says at which
+    wrong         it fails an example, or what the chapter promises
     not graded    the grader itself fails, on the taught function too
     done
-
-The stages, in this order: shape (what comes back has the form it should have), values (examples
-that one can check on paper), promise (what the chapter promises, for instance the target's own
-distribution, by enumeration; some blanks have none).
 
 While one blank is judged, all other names mean the taught code, so an empty neighbour does no
 harm, and no expectation ever comes from the learner's own module. A wrong answer is compared with
@@ -80,11 +76,6 @@ class Blank:
     def expected(self):
         return {case: plain(result) for case, (_, result) in self.examples.items()}
 
-    @property
-    def stages(self):
-        """'shape', 'values' and, if there is one, 'promise'."""
-        return ["shape", "values"] + ["promise"] * (self.promise is not None)
-
     def owner(self):
         """The module or class that holds the taught function."""
         module, path = self.target.split(":")
@@ -125,6 +116,9 @@ def is_untouched(source):
 
 def plain(value):
     """Results as nested lists of rounded numbers, so that they can be compared and printed."""
+    if isinstance(value, Tree):
+        parts = [value.tokens, value.parents, value.draft_probs]
+        return f"Tree({', '.join(str(plain(part)) for part in parts if part is not None)})"
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):
@@ -139,8 +133,8 @@ def plain(value):
 ARGUMENTS = (torch.Tensor, np.ndarray, list, Tree)  # what an answer must leave as it is
 
 
-class ChangedArgument(Exception):
-    """An answer wrote into what it was given."""
+class Misuse(Exception):
+    """An answer writes into what it is given, or gives nothing back."""
 
 
 def guarded(blank, f, calls):
@@ -150,6 +144,8 @@ def guarded(blank, f, calls):
     appended to `calls`, as a text.
     """
     names = list(inspect.signature(blank.taught()).parameters)
+    node, _ = reference_source(blank)
+    returns = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(node))
 
     def call(*args):
         calls.append(", ".join(f"{name} = {brief(value)}"
@@ -157,29 +153,21 @@ def guarded(blank, f, calls):
         given = [copy.deepcopy(a) if isinstance(a, ARGUMENTS) else a for a in args]
         result = f(*given)
         for name, before, after in zip(names, args, given, strict=False):
-            if isinstance(before, ARGUMENTS) and content(before) != content(after):
-                raise ChangedArgument(name)
+            if isinstance(before, ARGUMENTS) and plain(before) != plain(after):
+                raise Misuse(f"your code changes its argument {name}; work on a copy")
+        if result is None and returns:
+            raise Misuse("nothing comes back; is a `return` missing?")
         return result
 
     return call
 
 
-def content(value):
-    """What an answer could have changed in an argument, comparable."""
-    if isinstance(value, Tree):
-        return plain([value.tokens, value.parents, value.draft_probs])
-    return plain(value)
-
-
 def brief(value):
     """A value in a few letters: itself, or what it is."""
-    if isinstance(value, Tree):
-        return f"Tree({value.tokens.tolist()}, {value.parents.tolist()})"
     text = str(plain(value))
-    if not isinstance(value, (*ARGUMENTS, int, float)) or len(text) > 70:
-        shape = tuple(value.shape) if hasattr(value, "shape") else ""
-        return f"{getattr(value, '__name__', type(value).__name__)}{shape}"
-    return text
+    if isinstance(value, (*ARGUMENTS, int, float)) and len(text) <= 70:
+        return text
+    return getattr(value, "__name__", type(value).__name__)
 
 
 def behaviour(blank, f):
@@ -196,21 +184,6 @@ def told(error):
         return f"{type(error).__name__}: {error}"
     except BaseException:  # its __str__ raises
         return type(error).__name__
-
-
-def form(value):
-    """The form of a plain value in words: 'a number', '3 numbers', '2 x (3 numbers)', .."""
-    if not isinstance(value, (list, dict)):
-        return {type(None): "nothing", str: "a text"}.get(type(value), "a number") \
-            if value != "nan" else "a number"
-    parts = [form(v) for v in (value.values() if isinstance(value, dict) else value)]
-    if len(set(parts)) > 1:
-        return f"({', '.join(parts)})"
-    if not parts:
-        return "an empty list"
-    if parts[0] == "a number":
-        return "1 number" if len(parts) == 1 else f"{len(parts)} numbers"
-    return f"{len(parts)} x ({parts[0]})"
 
 
 def own_line(error, path):
@@ -239,88 +212,36 @@ def own_failure(blank):
     return ""
 
 
-def returns_something(blank):
-    """True if the taught function returns a value (a method may work in place)."""
-    node, _ = reference_source(blank)
-    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(node))
-
-
-def crash(blank, error, path, calls=(), seen=None):
-    """-> (status, message) for an exception. calls: what the answer was called with, in turn."""
-    if isinstance(error, ChangedArgument):
-        return "wrong", (f"{stage(blank, 'values')}: your code changes its argument {error}; "
-                         "work on a copy")
-    line, last = own_line(error, path), f"\n    called with {calls[-1]}" if calls else ""
-    if line:
-        return "crashed", f"{told(error)}\n    {line}{last}"
-    if failure := own_failure(blank):
-        return "not graded", f"the grader itself fails, not your code ({failure})"
-    named = name_slip(blank, told(error)) if seen is None else ""
-    return "wrong", (f"{stage(blank, 'shape')}: the result cannot be used ({told(error)})"
-                     f"{last}{named}")
-
-
-def noting(f, results):
-    """f, but each result is also appended to `results`."""
-    def noted(*args, **kwargs):
-        results.append(f(*args, **kwargs))
-        return results[-1]
-    return noted
-
-
-def other_type(blank, result):
-    """'A list came back; ..', if the taught function's first result is of another type."""
-    taught = []
-    blank.observe(noting(blank.taught(), taught))
-    got, wanted = (type(value).__name__ for value in (result, taught[0]))
-    if got == wanted:
-        return ""
-    return f"\n    A {got} came back; the taught function returns a {wanted}."
-
-
-def stage(blank, name):
-    """'stage 2 of 3, values'."""
-    return f"stage {blank.stages.index(name) + 1} of {len(blank.stages)}, {name}"
-
-
 def grade_answer(blank, answer, path="exercise.py"):
-    """-> (status, message); status: 'done', 'still blank', 'crashed' or 'wrong'."""
+    """-> (status, message); status: see above."""
     if answer is None:
         return "still blank", f"there is no function {blank.name} in the file"
-    results, calls, failed = [], [], None
+    calls, seen = [], None
     try:
-        seen = blank.observe(guarded(blank, noting(answer, results), calls))
+        seen, wanted = blank.observe(guarded(blank, answer, calls)), blank.expected
+        for case, value in wanted.items():
+            if seen[case] != value:
+                varies = f"\n        (of: {next(iter(wanted))})" if case[:4] == "the " else ""
+                return "wrong", (f"for {case}{varies}\n    expected {value}\n    got      "
+                                 f"{seen[case]}{name_slip(blank, seen)}")
+        calls.clear()
+        if blank.promise is not None:
+            with replaced(blank.owner(), **{blank.name: answer}):
+                blank.promise()
+    except Misuse as error:
+        return "wrong", str(error)
     except BaseException as error:  # SystemExit, too, or a class of the learner's own
         if says_not_yet(error, path):
             return "still blank", "its question is above it in exercise.py"
-        failed = error
-    if results and results[-1] is None and returns_something(blank):
-        return "wrong", f"{stage(blank, 'shape')}: nothing comes back; is a `return` missing?"
-    if failed is not None:
-        status, message = crash(blank, failed, path, calls)
-        if status == "wrong" and results:
-            message += other_type(blank, results[-1])
-        return status, message
-    wanted = blank.expected
-    first = next(iter(wanted))
-    for name, look in (("shape", form), ("values", lambda value: value)):
-        for case, value in wanted.items():
-            if look(seen[case]) != look(value):
-                varies = f"\n        (of: {first})" if case.startswith("the ") else ""
-                wish, got = ([form(value), form(seen[case])] if name == "shape" else ["", ""])
-                return "wrong", (
-                    f"{stage(blank, name)}\n    for {case}{varies}\n    expected {value}"
-                    f"{wish and ': ' + wish}\n    got      {seen[case]}{got and ': ' + got}"
-                    f"{name_slip(blank, seen)}")
-    if blank.promise is not None:
-        try:
-            with replaced(blank.owner(), **{blank.name: answer}):
-                blank.promise()
-        except AssertionError as error:
-            return "wrong", (f"{stage(blank, 'promise')}: the examples are right, but {error}"
-                             f"{name_slip(blank, seen)}")
-        except BaseException as error:
-            return crash(blank, error, path, seen=seen)
+        called = f"\n    called with {calls[-1]}" if calls else ""
+        if line := own_line(error, path):
+            return "crashed", f"{told(error)}\n    {line}{called}"
+        if isinstance(error, AssertionError):
+            return "wrong", f"the examples are right, but {error}{name_slip(blank, seen)}"
+        if failure := own_failure(blank):
+            return "not graded", f"the grader itself fails, not your code ({failure})"
+        return "wrong", (f"the result cannot be used ({told(error)}){called}"
+                         f"{name_slip(blank, seen or told(error))}")
     return "done", ""
 
 

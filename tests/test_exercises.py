@@ -70,13 +70,11 @@ def verdict(number, name, body):
 
 
 @pytest.mark.parametrize("number, blank", BLANKS, ids=named)
-def test_every_blank_says_what_to_do(number, blank):
-    assert blank.question[-1] in ".?" and blank.hint[-1] in ".?" and blank.example
-    assert len(blank.slips) >= 2
+def test_every_blank_has_slips_and_says_how_long_it_is(number, blank):
     taught = sum(bool(line.strip()) and line.strip()[0] not in "#)]}"
                  for line in taught_lines(blank))
     assert abs(blank.lines - taught) <= 1 + taught // 4, f"{blank.name}: {taught} lines"
-    assert 3 <= blank.minutes <= 20
+    assert len(blank.slips) >= 2 and blank.hint
 
 
 @pytest.mark.parametrize("number", CHAPTERS)
@@ -98,57 +96,41 @@ def test_an_exercise_filled_with_the_taught_bodies_passes(number):
         assert grade_answer(blank, answers[blank.name]) == ("done", ""), blank.name
 
 
-def test_crashes_are_told_in_a_line():
-    number, blank = BLANKS[0]
-    answers = load_answers("def draft(*a):\n    return 1 / 0\n", "exercise.py", [blank])
-    status, message = grade_answer(blank, answers["draft"], "exercise.py")
-    assert status == "crashed" and "ZeroDivisionError" in message and "line 2" in message
-    assert grade_answer(blank, None)[0] == "still blank"
-
-
 @pytest.mark.parametrize("number, name, body, status, message", [
-    ("03", "route", "return [0, 1]", "wrong",
-     "stage 1 of 2, shape\n    for mu = [0.5, 0.4]\n    expected 0: a number\n"
-     "    got      [0, 1]: 2 numbers"),
-    ("03", "route", "max(statistics)", "wrong",
-     "stage 1 of 2, shape: nothing comes back; is a `return` missing?"),
-    ("02", "walk", "x = 1", "wrong", "nothing comes back"),
-    ("02", "ancestor_mask", "return 3", "wrong", "stage 1 of 3, shape: the result cannot be used"),
-    ("02", "ancestor_mask", "return [[True]]", "wrong",
-     "A list came back; the taught function returns a Tensor."),
-    ("03", "route", "return 0", "wrong",
-     "stage 2 of 2, values\n    for mu = [0.4, 0.5]\n    expected 1\n    got      0"),
+    ("01", "draft", "return 1 / 0", "crashed", "ZeroDivisionError: division by zero\n    line"),
+    ("01", "residual", "return torch.softmax(torch.tensor([1, 2, 3]), -1)", "crashed",
+     "NotImplementedError"),
+    ("04", "path_matrix", "return tree.x", "crashed",
+     "called with tree = Tree([9, 1, 2, 3, 4], [-1, 0, 0, 2, 2])"),
+    ("03", "route", "max(statistics)", "wrong", "nothing comes back; is a `return` missing?"),
+    ("02", "ancestor_mask", "return 3", "wrong", "the result cannot be used"),
+    ("03", "route", "return 0", "wrong", "for mu = [0.4, 0.5]\n    expected 1\n    got      0"),
+    ("02", "commit", "pass", "wrong", "This is what you get when the length does not move"),
+    # the second example is told together with the first, which it varies
+    ("02", "walk", "return [0, 4, 5], 0", "wrong",
+     "for the target says 1, then 1\n        (of: tokens (7 1 2 0 2 1)"),
+    ("05", "sibling_score", "own = parent_score + ranked[rank]\n"
+     "return own - ranked[rank] + ranked[rank + 1]", "wrong", "got      nan"),
     ("05", "sibling_score", "return parent_score + min(ranked[:rank + 2])", "done", ""),
     ("01", "residual", "if len(target_probs) == 2:\n"
      "    return torch.tensor([1., 0]).to(target_probs)\n"
      "return torch.tensor([[0., 1, 0], [5 / 6, 1 / 6, 0], [.5, .3, .2]])"
      "[int(target_probs[0] > .55) if float(target_probs[0]) != float(draft_probs[0]) else 2]"
-     ".to(target_probs)", "wrong", "stage 3 of 3, promise: the examples are right, but the text no "
+     ".to(target_probs)", "wrong", "the examples are right, but the text no "
      "longer has the target's distribution at temperature"),
-    ("02", "commit", "pass", "wrong", "This is what you get when the length does not move"),
-    # the second example is told together with the first, which it varies
-    ("02", "walk", "return [0, 4, 5], 0", "wrong",
-     "for the target says 1, then 1\n        (of: tokens (7 1 2 0 2 1)"),
+    ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0).float()\n"
+     "return left / left.sum() if left.sum() > 0 else target_probs", "done", ""),
+    ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0)\n"
+     "return left / left.sum() if left.sum() > 1e-3 else target_probs", "wrong", "(.5004, .4996)"),
+    # one rho for all problems of a call
     ("06", "smallest_rho", "low, high = 1.0, float(k)\n"
      "for _ in range(30):\n"
      "    rho = (low + high) / 2\n"
      "    beta = np.minimum(draft_probs, target_mass / rho).sum(-1, keepdims=True)\n"
      "    low, high = (rho, high) if (positions_asked(beta, k) > rho).any() else (low, rho)\n"
      "return np.full((len(draft_probs), 1), high)", "wrong", "the first two in one call"),
-    ("05", "sibling_score", "own = parent_score + ranked[rank]\n"
-     "return own - ranked[rank] + ranked[rank + 1]", "wrong", "got      nan"),
-    ("03", "route", "return 0 if statistics[0] >= statistics[1] else 1", "wrong",
-     "for mu = [0.1, 0.2, 0.3]"),
-    ("04", "path_matrix", "return Tree.path_matrix", "crashed",
-     "called with tree = Tree([9, 1, 2, 3, 4], [-1, 0, 0, 2, 2])"),
-    ("01", "residual", "return torch.softmax(torch.tensor([1, 2, 3]), -1)", "crashed",
-     "NotImplementedError"),
-    ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0).float()\n"
-     "return left / left.sum() if left.sum() > 0 else target_probs", "done", ""),
-    ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0)\n"
-     "return left / left.sum() if left.sum() > 1e-3 else target_probs", "wrong", "(.5004, .4996)"),
 ])
-def test_the_message_says_at_which_stage_it_failed(number, name, body, status, message):
+def test_what_is_said_of_an_answer(number, name, body, status, message):
     got = verdict(number, name, body)
     assert got[0] == status and message in got[1], got
 
@@ -168,8 +150,8 @@ IN_PLACE = {
 def test_an_answer_may_not_write_into_its_arguments_and_spoils_no_example(number, name):
     status, message = verdict(number, name, IN_PLACE[number, name])
     assert status == "wrong" and "your code changes its argument" in message, message
-    for blank in CHAPTERS[number][1]:
-        assert grade_answer(blank, blank.taught()) == ("done", ""), blank.name
+    blank = next(b for b in CHAPTERS[number][1] if b.name == name)
+    assert grade_answer(blank, blank.taught()) == ("done", "")
 
 
 def test_multi_round_may_overwrite_no_distribution_of_the_tree():
@@ -398,9 +380,3 @@ def test_the_workshop_guide_knows_the_blanks():
     for number, (_, blanks) in CHAPTERS.items():
         assert sums[number] == [str(len(blanks)), str(sum(b.minutes for b in blanks))]
     assert f"{len(BLANKS)} blanks" in guide and f"{grade.SECONDS} seconds" in guide
-
-
-def test_count(capsys):
-    with capsys.disabled():
-        print(f"\n{len(BLANKS)} blanks, {len(SLIPS)} known slips")
-    assert all(3 <= len(blanks) <= 6 for _, blanks in CHAPTERS.values())
