@@ -80,6 +80,7 @@ OWN = [
     ("05", ["--temperatures", "nan"], "temperature is nan"),
     ("04", ["--budget", "7"], "budget is 7; it must be even"),
     ("05", ["--budgets", "7", "0"], "budgets are [7, 0]"),
+    ("05", ["--budgets", "100000"], "budgets are [100000]; each must be in [1, 255]"),
     ("05", ["--block-size", "0"], "block-size is 0"),
     ("05", ["--block-size", "300"], "block-size is 300; it must be in [1, 207]"),
     ("06", ["--depth", "0"], "depth is 0"),

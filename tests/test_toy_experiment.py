@@ -1,0 +1,65 @@
+"""Chapter 06: the toy experiment computes what it says, and refuses bad flags."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from nanogpt import cli
+from all_rules import RULES, rules_for
+from exact import Tables, all_trees
+from iid_trees import SHAPES, shape_parents
+from toy_experiment import ManyDice, Setting, ToyPair, main
+
+
+@pytest.mark.parametrize("shape_name", SHAPES)
+def test_means_over_drawn_trees_agree_with_the_mean_over_all_trees(shape_name):
+    setting = Setting(vocab=3, depth=2)
+    pair, parents = ToyPair(setting, 4), shape_parents(SHAPES[shape_name], 2, 2)
+    leaves = np.zeros((9, 3))  # as the experiment has it: no expectation reads them
+    models = Tables([*pair.draft, leaves], [*pair.target, leaves])
+    shape, arrays, _, probability = all_trees(parents, models)
+    drawn = pair.draw_trees(shape, 20_000, ManyDice(0))
+    for name in rules_for(shape_name, 2):
+        expected = probability @ RULES[name].expected_length(shape, *arrays)
+        lengths = RULES[name].expected_length(shape, *drawn)
+        error = lengths.std() / len(lengths) ** 0.5
+        # 6 standard errors: a false alarm in about one of 5e8 comparisons.
+        assert abs(lengths.mean() - expected) < 6 * error + 1e-6, name
+
+
+def test_models_follow_their_parameters():
+    """Equal at rho = 1, colder where the temperature is lower, the same noise in all settings."""
+    equal = ToyPair(Setting(vocab=5, depth=3, similarity=1.0), 1)
+    assert all(abs(d - t).max() == 0 for d, t in zip(equal.draft, equal.target, strict=True))
+    warm, cold = (ToyPair(Setting(draft_temperature=t, target_temperature=1.0), 1)
+                  for t in (1.0, 0.5))
+    squared = warm.draft[2] ** 2
+    assert cold.draft[2] == pytest.approx(squared / squared.sum(-1, keepdims=True))
+    assert abs(cold.target[2] - warm.target[2]).max() == 0
+
+
+def test_the_script_writes_figures_and_numbers(tmp_path, capsys):
+    main(["--vocab", "4", "--depth", "2", "--trees", "5", "--sweep-trees", "3", "--seeds", "2",
+          "--sweep", "depth", "branching", "--out", str(tmp_path)])
+    assert "paper" not in capsys.readouterr().out  # another setting than Table 1's
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "toy_branching.png", "toy_depth.png", "toy_experiment.csv"]
+    with open(tmp_path / "toy_experiment.csv", encoding="utf-8") as file:
+        on_chain = [float(row["accepted"]) for row in csv.DictReader(file)
+                    if row["branching"] == "1" and row["depth"] == "2"
+                    and row["shape"] == "complete" and row["method"].startswith("LV")]
+    assert len(on_chain) == 3 and max(on_chain) - min(on_chain) < 1e-9
+
+
+@pytest.mark.parametrize("flags, what", [
+    (["--depth", "0"], "depth is 0"), (["--similarity", "1.5"], "similarity is 1.5"),
+    (["--target-temperature", "nan"], "target_temperature is nan"),
+    (["--vocab", "100", "--depth", "9"], "at most 20000000"), (["--seeds", "0"], "seeds is 0"),
+    (["--out", __file__], "cannot be made"),
+])
+def test_bad_flags_are_one_sentence_and_exit_status_2(flags, what, capsys, tmp_path):
+    with pytest.raises(SystemExit) as stop:
+        cli.run(lambda: main(["--out", str(tmp_path), *flags]))
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and what in error and error.count("\n") == 1
