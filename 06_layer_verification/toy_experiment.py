@@ -87,10 +87,9 @@ class ManyDice(Dice):
 
     def draw_rows(self, probs, k):
         """probs (n, V) -> (n, k): k independent draws from every row."""
-        drawn = torch.multinomial(
-            torch.from_numpy(probs), k, replacement=True, generator=self.generator
-        )
-        return drawn.numpy()
+        sums = probs.cumsum(-1)[:, None]  # (n, 1, V)
+        places = self.generator.random((len(probs), k, 1)) * sums[:, :, -1:]  # (n, k, 1)
+        return (places >= sums).sum(-1)  # the first token whose sum is beyond the place
 
 
 class ToyPair:
