@@ -8,7 +8,7 @@ import pytest
 from nanogpt import cli
 from all_rules import RULES, rules_for
 from exact import Tables, all_trees
-from iid_trees import SHAPES, shape_of, shape_parents
+from iid_trees import SHAPES, shape_parents
 from toy_experiment import ManyDice, Setting, ToyPair, main
 
 
@@ -18,7 +18,7 @@ def test_means_over_drawn_trees_agree_with_the_mean_over_all_trees(shape_name):
     pair, parents = ToyPair(setting, 4), shape_parents(SHAPES[shape_name], 2, 2)
     leaves = np.zeros((9, 3))  # as the experiment has it: no expectation reads them
     models = Tables([*pair.draft, leaves], [*pair.target, leaves])
-    shape, arrays, _, probability = all_trees(shape_of(tuple(parents)), models)
+    shape, arrays, _, probability = all_trees(parents, models)
     drawn = pair.draw_trees(shape, 20_000, ManyDice(0))
     for name in rules_for(shape_name, 2):
         expected = probability @ RULES[name].expected_length(shape, *arrays)
