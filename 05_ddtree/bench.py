@@ -3,6 +3,7 @@
     python 05_ddtree/bench.py shapes          # chains and trees drawn from a pass: which is best?
     python 05_ddtree/bench.py temperatures    # the heap against drawing, from 0 to 1.2
     python 05_ddtree/bench.py costs           # one drafter pass, and building a tree
+    python 05_ddtree/bench.py prices          # fixed budgets against the price, on four machines
     python 05_ddtree/bench.py paper           # Table 1 of the paper in one number
 """
 
@@ -27,15 +28,17 @@ from conditional_marginals import (
 from ddtree import BlockChainDrafter, DDTreeDrafter, decode_ddtree
 from nanogpt.bench import PLAIN, TURN, compare, plain, print_results, speedup, summarize
 from nanogpt.cli import print_table
-from nanogpt.clock import median_ms
+from nanogpt.clock import cost_curve, median_ms
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import collect
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
+from priced_trees import decode_priced, decode_priced_chain, prices
 from train_drafter import get_target_and_drafter
 from tree_attention import TreeDrafter, speculate  # chapter 02
 
 CHAIN, DRAWN = "block chain, argmax", "drawn chain of 3, p/q"
+PRICED, PRICED_CHAIN = "DDTree, by price", "drawn chain, by price"
 
 
 def ddtree_name(budget):
@@ -74,9 +77,10 @@ def by_chain(target, draft, sampler):
     return lambda prompt, seed: speculate_chain(target, draft, prompt, 4, sampler, Dice(seed))
 
 
-def registry(target, block, sampler, budgets, conditional_budgets=()):
+def registry(target, block, sampler, budgets, conditional_budgets=(), price=None):
     """{name: start(prompt, seed)}: plain decoding, the block's chain, DDTree on marginals and on
-    conditionals; above temperature 0 also three drafts that are drawn."""
+    conditionals; above temperature 0 also three drafts that are drawn. price: see measured_price;
+    with it, as many nodes and drawn drafts as pay."""
     bound = by_block(target, block, sampler)
     starts = {PLAIN: plain(target, sampler),
               CHAIN: by_tree(target, BlockChainDrafter(block), sampler)}
@@ -85,6 +89,10 @@ def registry(target, block, sampler, budgets, conditional_budgets=()):
         starts |= {conditional_name(b): bound(decode_conditional, b) for b in conditional_budgets}
         if sampler.temperature > 0:  # at temperature 0 only one child can be drawn
             starts[DRAWN] = bound(decode_sampled, (1, 1, 1))
+    if price is not None:
+        starts[PRICED] = bound(decode_priced, *price)
+        if sampler.temperature > 0:
+            starts[PRICED_CHAIN] = bound(decode_priced_chain, *price)
     return starts
 
 
@@ -216,6 +224,57 @@ def build_ms(network, prompt, budgets, make=DDTreeDrafter):
     return found
 
 
+def measured_price(target, block, prompt, cap=63):
+    """-> what a round costs on this machine, for priced_trees: [ms for 0..cap nodes], draft_ms."""
+    curve = cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64), repeats=10)
+    return prices(curve, cap), pass_ms(block, prompt)
+
+
+# ---------------------------------------------------------------- other machines, by their prices
+
+# ({N: ms} of the 10.7M target, ms of one drafter pass); the last one in units of a plain step
+MACHINES = {
+    "Xeon, c(2)/c(1) 1.46": ({1: 3.65, 2: 5.33, 4: 5.2, 8: 5.9, 16: 6.3, 32: 9.9, 64: 10.8}, 1.4),
+    "EPYC, AVX2": ({1: 6.82, 2: 7.01, 4: 7.35, 8: 7.99, 16: 10.78, 32: 13.91, 64: 20.5}, 1.88),
+    "bfloat16 CPU": ({1: 3.91, 2: 4.36, 4: 4.36, 8: 4.41, 16: 5.29, 32: 7.28, 64: 10.75}, 1.55),
+    "gpu, flat": ({1: 1.0, 64: 1.1}, 0.23),
+}
+
+
+def modelled(generations, price, draft_ms):
+    """-> (tau, speed-up, drafts a round) where only forwards and the drafter's pass took time.
+
+    price: milliseconds with 0, 1, .. drafts. A round without a draft counts as one without a pass.
+    """
+    steps = [step for g in generations for step in g.steps]
+    tokens = sum(len(step.tokens) for step in steps)
+    drafts = [step.drafted for step in steps]
+    ms = sum(price[n] + draft_ms * (n > 0) for n in drafts)
+    return tokens / len(steps), tokens * price[0] / ms, sum(drafts) / len(steps)
+
+
+def print_modelled(target, block, prompts, max_new_tokens, budgets=(3, 7, 15, 31, 63)):
+    """Trees and drawn chains of fixed sizes and by price, on each of the MACHINES."""
+    rows = []
+    for temperature in (0, 0.6, 1):
+        bound = by_block(target, block, Sampler(temperature))
+
+        def texts(*what, bound=bound):
+            return [collect(bound(*what)(prompt, i), max_new_tokens)
+                    for i, prompt in enumerate(prompts)]
+
+        fixed = [texts(decode_conditional, b) for b in budgets]
+        drawn = [texts(decode_sampled, (1,) * k) for k in (3, 4, 5)] if temperature else []
+        for machine, (curve, draft_ms) in MACHINES.items():
+            price = prices(curve, max(budgets)), draft_ms
+            runs = [*fixed, texts(decode_priced, *price), *drawn]
+            runs += [texts(decode_priced_chain, *price)] if temperature else []
+            rows.append([f"{temperature:g}", machine, *(
+                "{:.2f} {:.2f} {:.0f}".format(*modelled(run, *price)) for run in runs)])
+    names = [*(f"B={b}" for b in budgets), "by price", "drawn 3", "drawn 4", "drawn 5", "by price"]
+    print_table(["T", "machine", *names], [row + [""] * (12 - len(row)) for row in rows])
+
+
 # ---------------------------------------------------------------- the paper in one number
 
 TABLE = Path(__file__).with_name("paper_table1.csv")
@@ -306,7 +365,7 @@ def draw_paper(rows, ours=None, ax=None):
 
 
 def print_measured(args, dataset, target, block):
-    """The sweeps that decode: shapes, temperatures or costs."""
+    """The sweeps that decode: shapes, temperatures, prices or costs."""
     prompts = held_out_prompts(dataset, args.prompts)
     if args.what == "shapes":  # a choice, so it is made on prompts that no table is measured on
         chosen_on = choosing_prompts(dataset, args.prompts)
@@ -318,6 +377,9 @@ def print_measured(args, dataset, target, block):
             [f"{temperature:g}", *(f"{tau:.2f}, {fast:.2f}x" for tau, fast in row.values())]
             for temperature, row in found.items()])
         print(plots.save(draw_temperatures(found)[0], args.out / "temperature.png"))
+    elif args.what == "prices":
+        print("tau, modelled speed-up and drafts a round")
+        print_modelled(target, block, prompts, args.max_new_tokens)
     else:
         budgets = (7, 15, 31, 63)
         marginals = build_ms(block, prompts[0], budgets)
@@ -329,7 +391,8 @@ def print_measured(args, dataset, target, block):
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    p.add_argument("what", choices=["shapes", "temperatures", "costs", "paper"], help="see above")
+    p.add_argument("what", choices=["shapes", "temperatures", "costs", "prices", "paper"],
+                   help="see above")
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     args = p.parse_args(argv)
     if args.what == "paper":

@@ -11,10 +11,16 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import CHAIN, by_chain, draw_budgets, draw_longest_walk, registry, rivals
+from bench import (
+    CHAIN,
+    by_chain,
+    draw_budgets,
+    draw_longest_walk,
+    measured_price,
+    registry,
+    rivals,
+)
 from chain_specdec import GPTDraft  # chapter 01
-from conditional_marginals import decode_conditional
-from ddtree import decode_ddtree
 from nanogpt.bench import fastest, print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
@@ -23,9 +29,10 @@ from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from ngram import NGramDraft
+from priced_trees import decode_priced
 from train_drafter import get_target_and_drafter, longest_block
 
-BUDGET = 15  # B of the text that is streamed, and of the one tree on conditionals
+BUDGET = 15  # B of the one tree on conditionals that does not follow the price
 
 
 def read_flags(argv):
@@ -85,9 +92,10 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     target, block, small = load_models(args, dataset, device)
 
-    # One text, as it is decoded.
-    decode = decode_ddtree if args.no_transition else decode_conditional
-    steps = decode(target, block, BUDGET, prompt, args.samplers[-1], Dice(args.seed))
+    # One text, as it is decoded, with trees as large as pay on this machine.
+    prompts = held_out_prompts(dataset, args.prompts)
+    price = measured_price(target, block, prompts[0])
+    steps = decode_priced(target, block, *price, prompt, args.samplers[-1], Dice(args.seed))
     cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
     # A table each temperature: DDTree, its chain and the rivals, in turn on the same prompts.
@@ -95,12 +103,11 @@ def main(argv=None):
 
     def take_part(sampler):
         starts = registry(target, block, sampler, args.budgets,
-                          args.budgets if args.sweep else [BUDGET])
+                          args.budgets if args.sweep else [BUDGET], price)
         if args.sweep:
             return starts | rivals(target, block, small, ngram, sampler)
         return starts | {"57K GPT chain, K=4": by_chain(target, GPTDraft(small), sampler)}
 
-    prompts = held_out_prompts(dataset, args.prompts)
     tables = print_tables(args, target, prompts, args.samplers, take_part)
     save_figures(args, tables, target, block, prompt, dataset.tokenizer)
 

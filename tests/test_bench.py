@@ -253,8 +253,9 @@ def registry(chapter, target, sampler):
         2: lambda: room.registry(target, TreeGPT(small), sampler, walk, [(1, 1), (2, 1)]),
         3: lambda: room.registry(target, heads, sampler, 3),
         4: lambda: room.registry(target, heads, sampler, 4),
-        5: lambda: room.registry(target, block, sampler, [3], [3]) | room.rivals(
-            target, block, small, NGramDraft(torch.arange(300) * 7 % 11, 11), sampler),
+        5: lambda: room.registry(
+            target, block, sampler, [3], [3], ([1.0] * 9, 0.1)) | room.rivals(
+                target, block, small, NGramDraft(torch.arange(300) * 7 % 11, 11), sampler),
         6: lambda: room.registry(target, TreeGPT(small), sampler, Sampler(1, top_k=3), "complete",
                                  2, 2),
     }[chapter]()
@@ -343,6 +344,14 @@ def test_drafting_has_a_price_and_a_larger_heap_a_larger_one():
     assert room.pass_ms(network, [1]) > 0 and room.pass_ms(network, [1, 8, 4, 0, 7]) > 0
     costs = room.build_ms(network, [1, 8, 4], (1, 200))
     assert 0 < costs[1] < costs[200]
+
+
+def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
+    """Three tokens for c(6) = 6 ms and a pass of 1 ms, one for c(1) = 2 ms without a pass."""
+    run = text([3, 1])
+    run.steps[1].drafted = 0
+    price = [2.0, 3.0, 4.0, 5.0, 5.5, 6.0]
+    assert CHAPTER[5].modelled([run], price, 1.0) == pytest.approx((2, 4 * 2 / (7 + 2), 2.5))
 
 
 def test_the_paper_in_one_number():
