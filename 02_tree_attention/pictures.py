@@ -12,6 +12,7 @@ from nanogpt.pictures.plots import (
     ORANGE,
     RED,
     SKY,
+    draw_ranked,
     new_axes,
     plain_frame,
     tint,
@@ -62,19 +63,12 @@ def draw_emitted(rules, target_probs):
 
 
 def draw_biases(biases):
-    """How far a rule's text is from the target's, a bar each; zero is written out -> the Axes.
+    """How far a rule's text is from the target's, a bar each -> the Axes.
 
     biases: {name: total variation}.
     """
-    ax = new_axes(8, 0.9 + 0.36 * len(biases))
-    for place, value in enumerate(biases.values()):
-        ax.barh(place, value, 0.62, color=tint(RED, 0.75))
-        text = "0" if value < 1e-9 else f"{value:.2f}"
-        ax.text(value, place, f" {text}", va="center", fontsize=9, color=INK)
-    ax.set_yticks(range(len(biases)), list(biases))
-    ax.invert_yaxis()
-    plain_frame(ax, None, "distance from the target's distribution (total variation)")
-    ax.grid(visible=False)
+    ax = draw_ranked(biases, "distance from the target's distribution (total variation)",
+                     [RED] * len(biases))
     ax.set_xlim(0, 1)
     return ax
 

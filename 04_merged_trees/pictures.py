@@ -116,19 +116,11 @@ def draw_shared(sides, trie, n_first, second):
 def draw_same_rounds(means):
     """Accepted drafts per round, had head 1, head 2, the router or the union been verified there.
 
-    means: {name: mean number of accepted drafts}, in this order.
+    means: {name: mean number of accepted drafts}, in this order -> the Axes.
     """
-    ax = plots.new_axes(7, 2.3)
-    colors = [*plots.HEADS, plots.FAINT, plots.INK]
-    for place, (value, color) in enumerate(zip(means.values(), colors, strict=True)):
-        ax.barh(place, value, 0.62, color=plots.tint(color, 0.75))
-        ax.text(value, place, f" {value:.2f}", va="center", fontsize=9, color=plots.INK)
-    ax.set_yticks(range(len(means)), list(means))
-    ax.invert_yaxis()
-    ax.margins(x=0.12)
-    plots.plain_frame(ax, "the same rounds, four ways to verify", "accepted drafts per round")
-    ax.grid(visible=False)
-    return ax
+    return plots.draw_ranked(means, "accepted drafts per round",
+                             [*plots.HEADS, plots.FAINT, plots.INK],
+                             title="the same rounds, four ways to verify")
 
 
 def draw_price_of_rows(lines, here):

@@ -26,7 +26,6 @@ MARKERS = "osD^vPX*"
 VERBS = {"draft": "#C9A66B", "verify": "#7C8DA6", "accept": "#A3B18A", "commit": "#D8CFC0"}
 LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}  # of a legend
 MONO = {"family": "DejaVu Sans Mono", "parse_math": False}  # of tokens
-MOST_LINES = 4  # in one panel; more are split into two rows of panels
 
 
 def visible(text):
@@ -272,35 +271,13 @@ def draw_cache(committed, new, kept, ax=None):
 # ---------------------------------------------------------------- measurements
 
 
-def split_lines(curves):
-    """{name: anything} -> list of such dicts of at most MOST_LINES, if that can be done in two.
-
-    Names that end alike, as in "tree, T=1", stay together; else the first half and the second.
-    """
-    if len(curves) <= MOST_LINES:
-        return [curves]
-    names = list(curves)
-    ends = list(dict.fromkeys(name.rpartition(", ")[2] for name in names))
-    half = (len(names) + 1) // 2
-    groups = ([[n for n in names if n.rpartition(", ")[2] == end] for end in ends]
-              if len(ends) == 2 else [names[:half], names[half:]])
-    return [{name: curves[name] for name in group} for group in groups]
-
-
-def draw_sweep(curves, xlabel, axes=None, log2=False):
-    """Two panels over a budget (or K): tau on the left, speed-up on the right.
+def draw_sweep(curves, xlabel, log2=False):
+    """Two panels over a budget (or K): tau on the left, speed-up on the right -> the two Axes.
 
     curves: {name: (xs, taus, speed-ups)}, lists of equal length; the line at 1 is plain decoding.
-    log2: double the budget from tick to tick. More lines than MOST_LINES are split into two rows
-    of panels with the same scales, see split_lines. -> the Axes, two or four.
+    log2: double the budget from tick to tick.
     """
-    if axes is None and len(groups := split_lines(curves)) == 2:
-        _, grid = plt.subplots(2, 2, figsize=(10, 8), sharex="col", sharey="col",
-                               layout="constrained")
-        for row, group in zip(grid, groups, strict=True):
-            draw_sweep(group, xlabel, row, log2)
-        return list(grid.flat)
-    given, axes = axes is not None, axes if axes is not None else new_axes(10, 4.1, columns=2)
+    axes = new_axes(10, 4.1, columns=2)
     for i, (name, (xs, taus, speedups)) in enumerate(curves.items()):
         for ax, ys in zip(axes, (taus, speedups), strict=True):
             ax.plot(xs, ys, color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
@@ -314,12 +291,9 @@ def draw_sweep(curves, xlabel, axes=None, log2=False):
             ax.set_xscale("log", base=2)
         ax.set_xticks(ticks, [str(x) for x in ticks])
         ax.minorticks_off()
-    look = {"frameon": False, "fontsize": 9, "labelcolor": INK}
-    if given:
-        axes[0].legend(**look)
-    else:  # below both panels, where no curve can run through it
-        axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                              ncols=min(len(curves), 4), **look)
+    # Below both panels, where no curve can run through it.
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
+                          ncols=min(len(curves), 4), **LOOK)
     return axes
 
 
@@ -337,7 +311,7 @@ def draw_acceptance(lengths, ax=None):
         mean = sum(values) / max(len(values), 1)
         ax.bar(places, shares, width, color=SERIES[i % 8], label=f"{name} (mean {mean:.2f})")
     ax.set_xticks(range(longest + 1))
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    ax.legend(**LOOK)
     return plain_frame(ax, None, "accepted draft tokens in a step", "share of steps")
 
 
@@ -352,7 +326,7 @@ def draw_positions(shares, ax=None):
                 markersize=5.5, linewidth=1.8, label=name)
     ax.set_xticks(range(1, max(map(len, shares.values())) + 1))
     ax.set_ylim(0, 1.03)
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    ax.legend(**LOOK)
     return plain_frame(ax, None, "position in the chain", "share kept of those tested")
 
 
@@ -390,7 +364,25 @@ def draw_bars(groups, ylabel, ax=None, digits=2, zero="0"):
             text = zero if abs(value) < 1e-9 else f"{value:.{digits}f}"
             ax.text(place, value, text, ha="center", va="bottom", fontsize=8, color=INK)
     ax.set_xticks(range(len(groups)), list(groups))
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    ax.legend(**LOOK)
     plain_frame(ax, None, None, ylabel)
     ax.margins(y=0.15)
+    return ax
+
+
+def draw_ranked(values, xlabel, colors, digits=2, title=None):
+    """A lying bar for each value, the value behind it; 0 where it is below 1e-9 -> the Axes.
+
+    values: {name: value}, none below 0; colors: one for each.
+    """
+    ax = new_axes(8, 0.9 + 0.4 * len(values))
+    for place, (value, color) in enumerate(zip(values.values(), colors, strict=True)):
+        ax.barh(place, value, 0.62, color=tint(color, 0.75))
+        text = "0" if value < 1e-9 else f"{value:.{digits}f}"
+        ax.text(value, place, f" {text}", va="center", fontsize=9, color=INK)
+    ax.set_yticks(range(len(values)), list(values))
+    ax.invert_yaxis()
+    ax.margins(x=0.12)
+    plain_frame(ax, title, xlabel)
+    ax.grid(visible=False)
     return ax
