@@ -97,7 +97,7 @@ BLANKS = [
                 [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0],
                 [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]]),
             "the chain (-1, 0, 1, 2)": (
-                (torch.arange(-1, 3),), [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]),
+                (torch.arange(-1, 3),), torch.ones(4, 4).tril().int()),
             "the mask's dtype": (lambda f: str(f(PARENTS).dtype), "torch.bool"),
         }),
     Blank(

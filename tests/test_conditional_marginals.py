@@ -22,7 +22,7 @@ from nanogpt.exact.trees import best_mass
 from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ
 from test_ddtree import prefixes, random_drafter
-from tree_attention import TreeDrafter, multi_round, speculate, walk
+from tree_attention import TreeDrafter, multi_round, speculate
 
 
 def random_slots(seed, length, vocab):
@@ -157,24 +157,6 @@ def test_independent_chains_under_layer_verification_lose_nothing(sampler):
         LayerVerification(KSEQ), sampler, length=3) < 1e-12
 
 
-class WalkedTree:
-    """The heap's tree of toy slots, for the walk."""
-
-    def __init__(self):
-        self.levels = ToyLevels()
-        self.reset, self.observe = self.levels.reset, self.levels.observe
-
-    def propose(self, root, room):
-        self.levels.level([root], [-1])
-        length = min(3, room)
-        return tree_of(self.levels.h[:length], self.levels.W[:length], root, 6)
-
-
-def test_the_heaps_tree_under_the_walk_loses_nothing():
-    for sampler in SAMPLERS:
-        assert distance(lambda *_: WalkedTree(), walk, sampler, rounds=2) < 1e-12
-
-
 class Misreporting(TreeDrafter):
     """Draws rightly, and tells the accept rule another distribution than it drew from."""
 
@@ -247,18 +229,6 @@ def test_a_drafter_forgets_its_rounds():
     check_as_good_as_new(lambda: ConditionalTreeDrafter(network, 30), target)
     check_as_good_as_new(lambda: TreeDrafter(
         BlockLevels(network), (3, 2), Sampler(1), Dice(3)), target, multi_round)
-
-
-def test_levels_read_their_own_slot_and_token():
-    target = random_gpt(2, block_size=64)
-    network = random_drafter(target, 5, transition=True)
-    text = [1, 5, 2, 7]
-    h = observed(BlockDraft(network), text, [4]).logits(6, 30)
-    levels = observed(BlockLevels(network, temperature=0.5), text, [4])
-    for slot, tokens in enumerate(([6], [3, 1], [0, 2, 4, 10])):
-        rows = levels.level(tokens, [-1] if slot == 0 else [0] * len(tokens))
-        expected = (h[slot] + network.transition[slot, tokens]) / 0.5
-        torch.testing.assert_close(rows, expected.detach())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])

@@ -252,14 +252,6 @@ def test_flow_is_conserved(case):
             assert abs(received - sent).max() < 1e-13
 
 
-def test_expected_length_is_the_mean_over_the_ends():
-    parents, models = shape_parents(complete, 2, 2), tables("related", 3, 2)
-    shape, arrays, _, probability = all_trees(parents, models)
-    for name in TREES:
-        mean = probability @ RULES[name].expected_length(shape, *arrays)
-        assert mean == pytest.approx(bias_and_length(RULES[name], parents, models)[1], abs=1e-12)
-
-
 def test_layers_beat_tokens_and_the_optimum_beats_the_others():
     """On average: for a single pair of models the last need not hold."""
     for shape, V in (("multi-chain", 4), ("tapered", 3), ("complete", 3)):

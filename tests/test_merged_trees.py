@@ -51,15 +51,6 @@ def test_worked_example_of_the_paper():
     assert union.tokens.tolist() == [9, 1, 2, 3, 1, 4, 5]
     assert union.parents.tolist() == [-1, 0, 1, 1, 0, 4, 0]
     assert union.depths.tolist() == [0, 1, 2, 2, 1, 2, 1]
-    assert union.mask.int().tolist() == [
-        [1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0, 0],
-        [1, 1, 0, 1, 0, 0, 0],
-        [1, 0, 0, 0, 1, 0, 0],
-        [1, 0, 0, 0, 1, 1, 0],
-        [1, 0, 0, 0, 0, 0, 1],
-    ]
 
 
 @pytest.mark.parametrize("seed", range(8))
