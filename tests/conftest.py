@@ -2,6 +2,8 @@
 
 import os
 
+import nanogpt  # noqa: F401 (it puts the chapters' folders on the path)
+
 # Before torch is imported, here and in every worker and script that the tests start: two workers
 # with two threads each would wait for each other, and the models of the tests are tiny anyway.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -15,18 +15,12 @@ from torch.overrides import TorchFunctionMode
 from nanogpt import graphs
 
 HOST, AWAY = torch.device("cpu"), torch.device("cuda", 0)
+ANYWHERE = {"to", "cpu", "copy_", "_has_compatible_shallow_copy_type"}  # take tensors of two places
 
 
 def place(tensor):
     """Where a tensor pretends to lie."""
     return getattr(tensor, "pretended", HOST)
-
-
-def put(value, device):
-    """Tag every tensor in a nest of lists, tuples and dicts -> the nest."""
-    for tensor in tensors_in(value):
-        tensor.pretended = device
-    return value
 
 
 def tensors_in(value):
@@ -42,6 +36,13 @@ def tensors_in(value):
     return [tensor for part in value for tensor in tensors_in(part)]
 
 
+def put(value, device):
+    """Tag every tensor in a nest of lists, tuples and dicts -> the nest."""
+    for tensor in tensors_in(value):
+        tensor.pretended = device
+    return value
+
+
 def common_place(name, tensors):
     """Where all these tensors lie; a number (no axes) on the CPU goes with any of them."""
     places = {place(t) for t in tensors if t.ndim > 0 or place(t) == AWAY}
@@ -51,15 +52,14 @@ def common_place(name, tensors):
     return places.pop() if places else HOST
 
 
+def asked_for(device):
+    """'cuda', 'cuda:0', 'cpu', a torch.device, or a tensor that lies there -> HOST or AWAY."""
+    if isinstance(device, torch.Tensor):
+        return place(device)
+    return AWAY if torch.device(device).type == "cuda" else HOST
+
+
 class PretendedDevice(TorchFunctionMode):
-    """results: how many tensors were made over there."""
-
-    ANYWHERE = {"copy_", "_has_compatible_shallow_copy_type"}  # take tensors of two places
-
-    def __init__(self):
-        super().__init__()
-        self.results = 0
-
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name, kwargs = func.__name__, dict(kwargs or {})
         if name == "__get__" and func.__self__ is torch.Tensor.device:
@@ -67,69 +67,41 @@ class PretendedDevice(TorchFunctionMode):
         if name == "__set__":  # tensor.data = other, tensor.grad = other
             func(*args, **kwargs)
             return put(args[0], place(args[1])) if args[1] is not None else None
-        if name in ("to", "cpu"):
-            return self.move(func, args, kwargs)
         if name in ("numpy", "__array__") and place(args[0]) == AWAY:
             raise TypeError("a tensor on cuda has no numpy array; call .cpu() first")
 
-        inputs = list(tensors_in((args, kwargs)))
-        if name in self.ANYWHERE:
-            inputs = inputs[:1]
-        elif name == "__getitem__" and place(args[0]) == AWAY:
+        inputs = tensors_in((args, kwargs))
+        if name in ANYWHERE or name == "__getitem__" and place(args[0]) == AWAY:
             inputs = inputs[:1]  # indices may lie on the CPU
-        goal = common_place(name, inputs)
+        goal = HOST if name == "cpu" else common_place(name, inputs)
+        if name == "to":
+            for value in args[1:]:
+                if isinstance(value, (str, torch.device, torch.Tensor)):
+                    goal = asked_for(value)
+            args = [HOST if isinstance(value, (str, torch.device)) else value for value in args]
         if kwargs.get("device") is not None:
-            goal = self.device(kwargs["device"])
-            kwargs["device"] = HOST
-        generator = kwargs.get("generator")
-        if generator is not None and goal == AWAY:
+            goal, kwargs["device"] = asked_for(kwargs["device"]), HOST
+        if kwargs.get("generator") is not None and goal == AWAY:
             raise RuntimeError(f"{name}: a generator of the CPU, a result on cuda")
 
         out = func(*args, **kwargs)
+        if name in ("to", "cpu") and out is args[0] and goal != place(out):
+            out = out.clone()  # what was moved stays where it was, too
         if name == "__iter__":
-            return iter([self.made(part, goal) for part in out])
-        return self.made(out, goal)
-
-    def move(self, func, args, kwargs):
-        """tensor.cpu(), tensor.to(device, dtype or another tensor)."""
-        tensor, goal, rest = args[0], place(args[0]), []
-        if func.__name__ == "cpu":
-            goal = HOST
-        for value in args[1:]:
-            if isinstance(value, (str, torch.device)):
-                goal, value = self.device(value), HOST
-            elif isinstance(value, torch.Tensor):
-                goal = place(value)
-            rest.append(value)
-        if kwargs.get("device") is not None:
-            goal, kwargs["device"] = self.device(kwargs["device"]), HOST
-        out = func(tensor, *rest, **kwargs)
-        if out is tensor and goal != place(tensor):
-            out = tensor.clone()
-        return self.made(out, goal)
-
-    def made(self, value, device):
-        """Tag what a function returned, unless it is one of the CPU's own."""
-        if device == AWAY:
-            self.results += len(tensors_in(value))
-        return put(value, device)
-
-    @staticmethod
-    def device(name):
-        """'cuda', 'cuda:0', 'cpu' or a torch.device -> HOST or AWAY."""
-        return AWAY if torch.device(name).type == "cuda" else HOST
+            return iter([put(part, goal) for part in out])
+        return put(out, goal)
 
 
 @contextlib.contextmanager
 def pretended_cuda():
-    """In here a machine without a GPU has one, as far as where tensors lie. Yields the device."""
+    """In here a machine without a GPU has one, as far as where tensors lie."""
     deepcopy, load = nn.Parameter.__deepcopy__, torch.load
 
     def copy_in_place(parameter, memo):
         return put(deepcopy(parameter, memo), place(parameter))
 
     def load_there(path, map_location="cpu", **more):
-        return put(load(path, map_location="cpu", **more), PretendedDevice.device(map_location))
+        return put(load(path, map_location="cpu", **more), asked_for(map_location))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nn.Parameter, "__deepcopy__", copy_in_place)
@@ -144,5 +116,5 @@ def pretended_cuda():
         for name in dir(torch.optim.Optimizer):
             if name.endswith("_graph_capture_health_check"):
                 patch.setattr(torch.optim.Optimizer, name, lambda optimizer: None)
-        with PretendedDevice() as device:
-            yield device
+        with PretendedDevice():
+            yield

@@ -1,12 +1,12 @@
-"""Bad input: one sentence that names it, exit status 2, and nothing is trained before."""
+"""What a user types: printed commands exist, a slip is one sentence, scripts start anywhere."""
 
 import argparse
-import importlib
-import importlib.util
+import ast
+import json
 import os
 import re
 import runpy
-import signal
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,239 +14,179 @@ from pathlib import Path
 import pytest
 import torch
 
-from nanogpt import cli, clock, data, train
+from nanogpt import cli, train
 from nanogpt.device import pick_device
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = {path.parent.name[:2]: path for path in sorted(ROOT.glob("0?_*/train_and_decode.py"))}
-SCRIPTS["toy"] = ROOT / "06_layer_verification" / "toy_experiment.py"
-
-
-def load_script(name):
-    """A script as a module; scripts share one file name, so they cannot be imported by it."""
-    spec = importlib.util.spec_from_file_location(f"script_{name}", SCRIPTS[name])
-    script = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        as_a_script(patch, SCRIPTS[name])
-        spec.loader.exec_module(script)
-    return script
-
-
-def as_a_script(patch, path):
-    """`import bench` and `import pictures` then find the rooms in the script's own folder."""
-    folder = path.parent if path.parent.parent == ROOT else path.parent.parent
-    for room in ("bench", "pictures"):
-        if (folder / f"{room}.py").exists():
-            patch.setitem(sys.modules, room, importlib.import_module(f"{folder.name}.{room}"))
-
-
-def sentence_of(main, capsys, *flags):
-    """Run main(flags) as a script would -> what it says on stderr."""
-    with pytest.raises(SystemExit) as stopped:
-        cli.run(lambda: main(list(flags)))
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    return error
-
-
-@pytest.fixture
-def nothing_is_trained(monkeypatch):
-    monkeypatch.setattr(train, "fit", lambda *a, **k: pytest.fail("trained before checking"))
-
-
-SHARED = [
-    (["--prompt", ""], "the prompt is empty"),
-    (["--prompt", "\u00e9"], "character '\u00e9' at position 0 is not in the vocabulary"),
-    (["--max-new-tokens", "1"], "max_new_tokens is 1; it must be at least 2"),
-    (["--prompts", "0"], "prompts is 0"),
-    (["--threads", "0"], "threads is 0"),
-    (["--seed", "-1"], "seed is -1"),
-    (["--device", "abacus"], "device is 'abacus'"),
-    (["--device", "cpu:x"], "device is 'cpu:x'"),
-    (["--corpus", "none.txt"], "corpus 'none.txt' cannot be read"),
-    (["--out", __file__], "cannot be made"),
-    (["--size", "huge"], "invalid choice: 'huge'"),
-]
-OWN = [
-    ("01", ["--temperature", "-1"], "temperature is -1.0"),
-    ("01", ["--top-p", "0"], "top_p is 0.0"),
-    ("01", ["--top-k", "0"], "top_k is 0"),
-    ("01", ["--k", "0"], "k is 0"),
-    ("01", ["--k", "many"], "invalid int value: 'many'"),
-    ("01", ["--stop", ""], "stop is empty"),
-    ("02", ["--temperatures", "0", "-1"], "temperature is -1.0"),
-    ("01", ["--temperature", "1e-39"], "temperature is 1e-39"),
-    ("05", ["--temperatures", "nan"], "temperature is nan"),
-    ("04", ["--budget", "7"], "budget is 7; it must be even"),
-    ("05", ["--budgets", "7", "0"], "budgets are [7, 0]"),
-    ("05", ["--budgets", "100000"], "budgets are [100000]; each must be in [1, 255]"),
-    ("05", ["--block-size", "0"], "block-size is 0"),
-    ("05", ["--block-size", "300"], "block-size is 300; it must be in [1, 207]"),
-    ("06", ["--depth", "0"], "depth is 0"),
-    ("06", ["--branching", "0"], "branching is 0"),
-    ("06", ["--depth", "99", "--shape", "complete"], "depth 99 make a tree of more than 4096"),
-    ("06", ["--top-p", "1.5"], "top_p is 1.5"),
-    ("toy", ["--depth", "0"], "depth is 0"),
-    ("toy", ["--similarity", "2"], "similarity is 2.0"),
-    ("toy", ["--seeds", "0"], "seeds is 0"),
-]
-
-
-@pytest.mark.parametrize("flags, sentence", SHARED)
-def test_shared_flags(nothing_is_trained, capsys, flags, sentence):
-    assert sentence in sentence_of(load_script("01").main, capsys, *flags)
-
-
-@pytest.mark.parametrize("script, flags, sentence", OWN)
-def test_flags_of_the_chapters(nothing_is_trained, capsys, tmp_path, script, flags, sentence):
-    assert sentence in sentence_of(
-        load_script(script).main, capsys, *flags, "--out", str(tmp_path))
-
-
-@pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "toy"])
-def test_every_script_checks_the_prompt_first(nothing_is_trained, capsys, script):
-    assert "the prompt is empty" in sentence_of(load_script(script).main, capsys, "--prompt", "")
-
-
-# ---------------------------------------------------------------- every flag of every script
-
-MODULES = {f"nanogpt.{p.stem}": importlib.import_module(f"nanogpt.{p.stem}").main
-           for p in sorted((ROOT / "nanogpt").glob("*.py"))
-           if '__name__ == "__main__"' in p.read_text(encoding="utf-8")}
-PROGRAMS = [p.relative_to(ROOT).as_posix() for p in sorted(ROOT.glob("0?_*/**/*.py"))
-            if "__main__" in p.read_text(encoding="utf-8")]
-BAD = {int: ["-1", "many"], float: ["-1", "nan", "much"], Path: [f"{__file__}/below"]}
-BAD_TEXTS = {"--corpus": ["none.txt", str(ROOT)], "--device": ["abacus"], "--stop": [""],
-             "--prompt": [""]}
-
-
-class Parsed(Exception):
-    """Carries the parser, as soon as its flags were read."""
+CHAPTERS = sorted(path.name for path in ROOT.glob("0?_*"))
+SCRIPTS = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("0?_*/**/*.py"))
+           if '__name__ == "__main__"' in path.read_text(encoding="utf-8")]
+ONE_SENTENCE = r"error: [^\n]+\n"
 
 
 def start(program, *flags):
-    """Run a script, or a module's main, with these flags, as from the command line."""
-    sys.argv = [program, *flags]
-    if program in MODULES:
-        cli.run(lambda: MODULES[program](list(flags)))
-    else:
-        with pytest.MonkeyPatch.context() as patch:
-            as_a_script(patch, ROOT / program)
-            runpy.run_path(str(ROOT / program), run_name="__main__")
+    """Run a script, or a module of nanogpt, in this process as the command line would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [program, *flags])
+        if not program.endswith(".py"):
+            runpy.run_module(program, run_name="__main__")
+            return
+        patch.setattr(sys, "path", [str((ROOT / program).parent), *sys.path])
+        for room in ("bench", "pictures", "wrong"):  # not those of the script before
+            patch.delitem(sys.modules, room, raising=False)
+        runpy.run_path(str(ROOT / program), run_name="__main__")
 
 
-def bad_flags(parser):
-    """Every flag of a parser that takes a value, with values that it must refuse."""
-    for action in parser._actions:
-        if action.option_strings and action.nargs != 0:
-            values = ["nonsense"] if action.choices else BAD.get(action.type, [])
-            for value in values + BAD_TEXTS.get(action.option_strings[-1], []):
-                yield action.option_strings[-1], value
-    if {"--corpus", "--prompt"} <= parser._option_string_actions.keys():
-        # A model that is trained here knows the characters of its corpus only.
-        yield "--prompt", "\u00e9"
+# ---------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, *MODULES])
-def test_a_slip_in_any_flag_is_one_sentence(nothing_is_trained, capsys, monkeypatch, program):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", [])
-    dataset = data.load_dataset()  # once: loading it a hundred times would be slow
-    monkeypatch.setattr(cli, "load_dataset", lambda corpus, tokenizer: (
-        dataset if corpus == "shakespeare" else data.load_dataset(corpus, tokenizer)))
-    with monkeypatch.context() as patch, pytest.raises(Parsed) as stopped:
-        def give_parser(self, argv=None):
-            raise Parsed(self)
-
-        patch.setattr(argparse.ArgumentParser, "parse_args", give_parser)
-        start(program)
-    silent = [a.option_strings for a in stopped.value.args[0]._actions if not a.help]
-    assert not silent, f"no help for {silent}"
-    for flag, value in bad_flags(stopped.value.args[0]):
-        with pytest.raises(SystemExit) as code:
-            start(program, flag, value)
-        error = capsys.readouterr().err
-        assert code.value.code == 2, (flag, value, error)
-        assert re.fullmatch(r"error: [^\n]+\n", error), (flag, value, error)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_starts_in_another_folder_without_an_installation(script, tmp_path):
+    child = ("import os, runpy, sys; sys.path = [p for p in sys.path if p not in sys.argv[2:]]; "
+             "script = sys.argv[1]; sys.path[0] = os.path.dirname(script); "
+             "sys.argv = [script, '--nonsense']; runpy.run_path(script, run_name='__main__')")
+    ours = [str(ROOT / folder) for folder in ("", *CHAPTERS)]  # an installation would add them
+    kept = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # Windows
+    answer = subprocess.run([sys.executable, "-c", child, str(ROOT / script), *ours], cwd=tmp_path,
+                            env=kept, capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 2 and answer.stdout == "", answer.stderr
+    assert re.fullmatch(ONE_SENTENCE, answer.stderr) and "lists the flags" in answer.stderr
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, *MODULES, "tests/grade.py",
-                                     "tests/make_exercises.py", "tests/run_notebooks.py"])
-def test_help_tells_every_flag(capsys, monkeypatch, program):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", [])
+SLIPS = [
+    *((f"{chapter}/train_and_decode.py", "--prompt ''", "the prompt is empty")
+      for chapter in CHAPTERS),
+    *(("01_chain_specdec/train_and_decode.py", flags, sentence) for flags, sentence in (
+        ("--prompt \u00e9", "character '\u00e9' at position 0 is not in the vocabulary"),
+        ("--max-new-tokens 1", "max_new_tokens is 1; it must be at least 2"),
+        ("--prompts 0", "prompts is 0"),
+        ("--threads 0", "threads is 0"),
+        ("--seed -1", "seed is -1"),
+        ("--device abacus", "device is 'abacus'"),
+        ("--device cpu:x", "device is 'cpu:x'"),
+        ("--corpus none.txt", "corpus 'none.txt' cannot be read"),
+        (f"--out '{Path(__file__).as_posix()}'", "cannot be made"),
+        ("--size huge", "invalid choice: 'huge'"),
+        ("--temperature -1", "temperature is -1.0"),
+        ("--temperature 1e-39", "temperature is 1e-39"),
+        ("--top-p 0", "top_p is 0.0"),
+        ("--top-k 0", "top_k is 0"),
+        ("--k 0", "k is 0"),
+        ("--k many", "invalid int value: 'many'"),
+        ("--stop ''", "stop is empty"))),
+    ("02_tree_attention/train_and_decode.py", "--temperatures 0 -1", "temperature is -1.0"),
+    ("03_dual_draft_routing/train_and_decode.py", "--budget 0", "budget is 0"),
+    ("04_merged_trees/train_and_decode.py", "--budget 7", "budget is 7; it must be even"),
+    ("05_ddtree/train_and_decode.py", "--temperatures nan", "temperature is nan"),
+    ("05_ddtree/train_and_decode.py", "--budgets 7 0", "budgets are [7, 0]"),
+    ("05_ddtree/train_and_decode.py", "--budgets 256", "each must be in [1, 255]"),
+    ("05_ddtree/train_and_decode.py", "--block-size 300", "block-size is 300"),
+    ("05_ddtree/real_model.py", "--budgets 0", "budgets are [0]"),
+    ("06_layer_verification/train_and_decode.py", "--branching 0", "branching is 0"),
+    ("06_layer_verification/train_and_decode.py", "--depth 99 --shape complete",
+     "depth 99 make a tree of more than 4096"),
+    ("06_layer_verification/toy_experiment.py", "--depth 0", "depth is 0"),
+    ("06_layer_verification/toy_experiment.py", "--similarity 2", "similarity is 2.0"),
+    ("nanogpt.train", "--steps 0", "steps is 0"),
+    ("nanogpt.clock", "--cached 500", "cached is 500"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules after import of package")
+@pytest.mark.parametrize("program, flags, sentence", SLIPS)
+def test_a_slip_is_one_sentence_and_nothing_is_trained(
+        program, flags, sentence, capsys, monkeypatch):
+    monkeypatch.setattr(train, "fit", lambda *a, **k: pytest.fail("trained before checking"))
     with pytest.raises(SystemExit) as stopped:
-        start(program, "--help")
-    said = capsys.readouterr()
-    assert stopped.value.code == 0 and not said.err and "usage:" in said.out
-    assert "(default: None)" not in said.out and "==SUPPRESS==" not in said.out
+        start(program, *shlex.split(flags))
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and sentence in error
+    assert re.fullmatch(ONE_SENTENCE, error)
 
 
-@pytest.mark.slow
-def test_ctrl_c_in_the_middle_of_training(tmp_path):
-    """One sentence, status 130, and the next run goes on where it stopped.
-
-    What becomes of the weights is tested in test_train.py, in one process.
-    """
-    if os.name == "nt":
-        pytest.skip("Ctrl-C cannot be sent to a child alone")
-    program = """
-import signal, sys
-from pathlib import Path
-from nanogpt import checkpoint, cli, train
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background ignores it
-checkpoint.CHECKPOINTS = Path(sys.argv.pop(1))
-cli.run(train.main)
-"""
-    command = [sys.executable, "-c", program, str(tmp_path), "--size", "draft",
-               "--steps", "100000", "--threads", "1"]
-    where = r"stopped at step (\d+) of 100000; the next run goes on there\n"
-    stops = [0]
-    for _ in range(2):
-        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 text=True)
-        try:
-            seen = ""
-            # the progress bar: a step was made in this run
-            while max(map(int, re.findall(r"(\d+)/100000", seen)), default=0) <= stops[-1]:
-                seen += child.stderr.read(1)
-                assert child.poll() is None, seen
-            child.send_signal(signal.SIGINT)
-            out, error = child.communicate(timeout=60)
-        finally:
-            child.kill()
-        assert child.returncode == 130 and "Traceback" not in error
-        stops.append(int(re.fullmatch(where, out.lstrip("\n"))[1]))
-    assert 0 < stops[1] < stops[2]
-
-
-@pytest.mark.parametrize("module, flags, sentence", [
-    (train, ["--steps", "0"], "steps is 0"), (train, ["--batch-size", "-1"], "batch_size is -1"),
-    (clock, ["--cached", "0"], "cached is 0"), (clock, ["--cached", "500"], "cached is 500"),
-])
-def test_flags_of_training_and_timing(nothing_is_trained, capsys, module, flags, sentence):
-    assert sentence in sentence_of(module.main, capsys, *flags)
-
-
-def test_a_figure_folder_that_cannot_be_written(nothing_is_trained, capsys, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(cli.os, "access", lambda *a: False)  # root may write everywhere
-    error = sentence_of(load_script("01").main, capsys, "--out", str(tmp_path))
-    assert f"folder '{tmp_path}' cannot be written" in error
+    with pytest.raises(ValueError, match="cannot be written"):
+        cli.make_folder(tmp_path)
 
 
-def test_a_device_that_is_not_there():
-    assert pick_device("auto").type in ("cpu", "cuda", "mps")
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="not available here; this machine has"):
-            pick_device("cuda")
+def test_a_device_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto").type in ("cpu", "mps")
+    with pytest.raises(ValueError, match="not available here; this machine has: cpu"):
+        pick_device("cuda")
 
 
-def test_the_real_script_says_one_sentence(tmp_path):
-    """As a user runs it: another folder, no PYTHONPATH; stdout stays empty."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    answer = subprocess.run([sys.executable, str(SCRIPTS["01"]), "--temperature", "-1"],
-                            cwd=tmp_path, env=environment, capture_output=True, text=True,
-                            timeout=120)
-    assert answer.returncode == 2 and answer.stdout == ""
-    assert answer.stderr == "error: temperature is -1.0; it must be 0 (greedy) or at least 1e-06\n"
+def test_ctrl_c_outside_of_training(capsys):
+    def pressed():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(pressed)
+    assert stopped.value.code == 130 and capsys.readouterr().err == "\nstopped\n"
+
+
+# ---------------------------------------------------------------- the commands that we print
+
+
+def prose():
+    """(where, text) of everything a reader takes commands from."""
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("*/*.md"))]:
+        yield path, path.read_text(encoding="utf-8")
+    for path in sorted(ROOT.glob("*/*.ipynb")):
+        yield path, "\n".join("".join(cell["source"]) for cell in json.loads(
+            path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "markdown")
+    for folder in ("nanogpt", "tests", *CHAPTERS):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path, ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def commands():
+    """(where, words) of every command in a code block, or between backticks, or in a docstring."""
+    for path, text in prose():
+        lines = re.findall(r"^ {4}(?:\$ )?((?:python|pip|torchrun) .*)$", text, re.M)
+        lines += re.findall(r"`((?:python|pip|torchrun) [^`]*)`", text)
+        for line in lines:
+            for command in line.split("&&"):
+                yield path.relative_to(ROOT).as_posix(), *shlex.split(command, comments=True)
+
+
+COMMANDS = sorted({tuple(words) for where, *words in commands()})
+PLACEHOLDERS = {"NAME", "FOLDER", "[01]", "[--hint", "NAME]", "..."}
+
+
+class Parsed(Exception):
+    """The flags were understood."""
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules after import of package")
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_printed_command_exists_and_its_flags_parse(words, monkeypatch):
+    """Each script is started as the command says, and stopped as soon as it has read its flags."""
+    program, *words = [word for word in words if word != "--help"]
+    if program == "pip":
+        project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        assert words[:3] == ["install", "-c", "constraints.txt"]
+        extra = re.search(r"\[(.*)\]", words[-1])
+        assert not extra or f"\n{extra[1]} = [" in project
+        return
+    if program == "torchrun":
+        words = words[words.index("-m"):]
+    if words[:2] in (["-m", "pytest"], ["-m", "venv"], ["-m", "http.server"]) or (
+            PLACEHOLDERS & set(words)):
+        return
+    original = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    with pytest.raises(Parsed):
+        start(*words[words[0] == "-m":])
+
+
+def test_there_are_commands_to_check():
+    """Else the test above would pass on nothing."""
+    places = {where for where, *_ in commands()}
+    assert len(COMMANDS) > 30 and {"README.md", "tests/WORKSHOP.md"} <= places

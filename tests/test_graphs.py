@@ -1,5 +1,7 @@
 """Captured forwards give what the eager ones give. Where no GPU is, a graph is played by hand."""
 
+import copy
+
 import pytest
 import torch
 
@@ -98,8 +100,6 @@ def test_a_window_that_is_full_is_refused(captured):
 
 
 def test_a_copy_of_a_captured_model_has_graphs_of_its_own(captured):
-    import copy
-
     target, _ = captured[1]
     twin = copy.deepcopy(target)
     assert collect(plain_decode(twin, [1], Sampler(0), Dice(0)), 9).tokens == collect(
