@@ -1,0 +1,201 @@
+"""Does it pay? Every chapter's decoders in one run, on the same prompts with the same seeds.
+
+    python -m nanogpt.does_it_pay                                        # the tables
+    python -m nanogpt.does_it_pay --save nanogpt/measured/my-machine.json
+    python -m nanogpt.does_it_pay --markdown      # the README's table, of all that was saved
+
+What was saved in nanogpt/measured stands in the closing lesson beside what it measures itself.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from nanogpt import cli
+from nanogpt.bench import (
+    PLAIN,
+    print_tables,
+    speedup,
+    speedups,
+    summarize,
+    tau_uncertainty,
+    two_standard_errors,
+)
+from nanogpt.clock import cost_curve
+from nanogpt.data import held_out_prompts
+from nanogpt.device import device_name
+from nanogpt.packing import for_decoding, precision_of
+from nanogpt.sampling import Sampler
+from nanogpt.train import get_gpt
+
+MEASURED = Path(__file__).parent / "measured"
+TEMPERATURES = (0, 1)
+
+# ---------------------------------------------------------------- the decoders
+
+
+@dataclass
+class Models:
+    """The 10.7M target and all that drafts for it, as copies for decoding."""
+
+    target: object
+    small: object  # the 57K GPT
+    heads: list  # of chapter 03
+    block: object  # the block drafter of chapter 05
+
+
+def load_models(dataset, device, size="baby", precision="auto", eager=False):
+    """-> Models. eager: on a GPU, without graphs.py: each kernel is launched by itself."""
+    # No chapter is imported before it is asked for: the stage stands without them.
+    heads, block = import_module("train_heads"), import_module("train_drafter")
+    config = import_module("block_diffusion").BlockConfig
+    trained = get_gpt(size, dataset, device)
+    target = for_decoding(trained, precision)
+    models = Models(
+        target, for_decoding(get_gpt("draft", dataset, device), precision),
+        heads.heads_for_decoding(heads.get_heads(trained, dataset, device), target),
+        block.drafter_for_decoding(
+            block.get_drafter(trained, dataset, config.reading(trained), device), target))
+    if eager:
+        for model in (models.target, models.small, models.block):
+            vars(model).pop("forward", None)  # a captured model's own; its class's is eager
+    return models
+
+
+def registry(models, sampler):
+    """{chapter, method and rule: start(prompt, seed)}, plain decoding first.
+
+    What needs drafts that are drawn is left out at temperature 0: there it would be a chain.
+    """
+    chapters = [import_module(f"{name}.bench") for name in (
+        "01_chain_specdec", "02_tree_attention", "03_dual_draft_routing", "04_merged_trees",
+        "05_ddtree", "06_layer_verification")]
+    chain, tree, routed, merged, ddtree, layers = chapters
+    target, drawn = models.target, sampler.temperature > 0
+    rule = import_module("tree_attention").multi_round if drawn else None
+
+    def trees():  # a draft model for each decoder, for they take turns
+        return import_module("tree_attention").TreeGPT(models.small)
+
+    draft = {"57K": import_module("chain_specdec").GPTDraft(models.small)}
+    chains = chain.registry(target, draft, [4], sampler)
+    starts = {PLAIN: chains[PLAIN], "01 chain of 4, p/q": chains["57K, K=4"]}
+    for shape in ((2, 1), (2, 2, 1, 1)):
+        name = tree.shape_name(shape)
+        starts[f"02 {name}, walk (T = 1: multi-round)"] = tree.registry(
+            target, trees(), sampler, *[rule] * drawn, shapes=[shape])[name]
+    starts["03 routed heads, 8 nodes, walk"] = routed.registry(
+        target, models.heads, sampler, 8)["routed"]
+    starts["04 both heads' trie, 16 nodes, walk"] = merged.registry(
+        target, models.heads, sampler, 8)["trie-merged, 16"]
+    block = ddtree.registry(target, models.block, sampler, (7, 15), (15,))
+    starts |= {f"05 {name}{'' if name == ddtree.DRAWN else ', walk'}": start
+               for name, start in block.items() if name != PLAIN}
+    if drawn:
+        starts["06 two drawn chains of 4, LV + K-SEQ"] = layers.registry(
+            target, trees(), sampler, Sampler(sampler.temperature, top_k=20), "multi-chain", 2,
+            4)["LV + K-SEQ"]
+    return starts
+
+
+# ---------------------------------------------------------------- numbers that can be kept
+
+
+def measured(target, tables):
+    """What a run found, ready for JSON.
+
+    tables: {temperature: results of nanogpt.bench.compare}, two prompts or more.
+    """
+    return {
+        "machine": device_name(target.device), "precision": precision_of(target),
+        "curve": list(cost_curve(target).items()),  # [N, ms]
+        "plain_ms": {f"T = {T:g}": summarize(results[PLAIN])["ms_per_step"]
+                     for T, results in tables.items()},
+        "tables": {f"T = {T:g}": {name: line(runs, results[PLAIN])
+                                  for name, runs in results.items() if name != PLAIN}
+                   for T, results in tables.items()},
+    }
+
+
+def line(generations, baseline):
+    """One method: tau and speed-up, each with two standard errors; the price of a round in plain
+    steps, tau / speed-up; a round's milliseconds, by verb."""
+    found, fast = summarize(generations), speedup(generations, baseline)
+    return {
+        "tau": found["tau"], "tau_error": tau_uncertainty(generations),
+        "speedup": fast, "speedup_error": two_standard_errors(speedups(generations, baseline)),
+        "price": found["tau"] / fast, "rows": 1 + found["drafted"],
+        "round_ms": found["ms_per_step"], "verb_ms": found["verb_ms"],
+    }
+
+
+def load_measured(folder=MEASURED):
+    """{name of the file: what `measured` found on that machine}."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted(folder.glob("*.json"))}
+
+
+def methods(columns):
+    """All methods of these machines, in the order of the chapters."""
+    return sorted({name for found in columns.values() for table in found["tables"].values()
+                   for name in table}, key=lambda name: name[:2])
+
+
+def markdown(columns, digits=2):
+    """A table: for each temperature tau (of the first machine) and every machine's speed-up, both
+    with two standard errors; the best of each column in bold.
+
+    columns: {machine: of `measured`}; digits: of a speed-up.
+    """
+    names = list(next(iter(columns.values()))["tables"]["T = 1"])
+    wanted = [(T, machine, key, unit, places)
+              for T in ("T = 0", "T = 1")
+              for machine, key, unit, places in [
+                  (next(iter(columns)), "tau", "", 2),
+                  *((machine, "speedup", "x", digits) for machine in columns)]]
+    header = ["chapter", "method and rule"] + [
+        f"{T}, " + ("tau" if key == "tau" else machine) for T, machine, key, *_ in wanted]
+    body = [[name[:2], name[3:]] for name in names]
+    for T, machine, key, unit, places in wanted:
+        table = columns[machine]["tables"][T]
+        best = max(entry[key] for entry in table.values())
+        for row, name in zip(body, names, strict=True):
+            entry = table.get(name)
+            row.append("" if entry is None else "{1}{0:.{3}f}{2}{1} ± {4:.{3}f}".format(
+                entry[key], "**" * (entry[key] == best), unit, places, entry[f"{key}_error"]))
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def main(argv=None):
+    p = cli.parser(__doc__.splitlines()[0])
+    cli.target_flags(p)
+    p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
+    p.add_argument("--prompts", type=int, default=6, help="how many held-out prompts")
+    p.add_argument("--eager", action="store_true", help="on a GPU: no recorded launches")
+    p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
+    p.add_argument("--markdown", action="store_true", help="measure nothing, print what was saved")
+    args = p.parse_args(argv)
+    if args.markdown:
+        return [print(f"{markdown(load_measured(), digits)}\n") for digits in (1, 2)]
+    if min(args.prompts, args.max_new_tokens) < 2:
+        raise ValueError(f"prompts is {args.prompts} and max_new_tokens {args.max_new_tokens}; "
+                         "both must be at least 2, for an error needs two texts")
+    if args.save:
+        cli.make_folder(args.save.parent)
+    dataset, device = cli.setup(args)
+    models = load_models(dataset, device, args.size, args.precision, args.eager)
+    tables = print_tables(args, models.target, held_out_prompts(dataset, args.prompts),
+                          [Sampler(T) for T in TEMPERATURES],
+                          lambda sampler: registry(models, sampler))
+    if args.save:
+        text = json.dumps(measured(models.target, tables), indent=1)
+        args.save.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    cli.run(main)
