@@ -43,24 +43,26 @@ class Models:
     small: object  # the 57K GPT
     heads: list  # of chapter 03
     block: object  # the block drafter of chapter 05
+    price: tuple  # of a round on this machine, for DDTree by price
 
 
 def load_models(dataset, device, size="baby", precision="auto", eager=False):
     """-> Models. eager: on a GPU, without graphs.py: each kernel is launched by itself."""
     # No chapter is imported before it is asked for: the stage stands without them.
-    heads, block = import_module("train_heads"), import_module("train_drafter")
+    heads, blocks = import_module("train_heads"), import_module("train_drafter")
     config = import_module("block_diffusion").BlockConfig
     trained = get_gpt(size, dataset, device)
+    pair = heads.get_heads(trained, dataset, device)
+    drafter = blocks.get_drafter(trained, dataset, config.reading(trained), device)
     target = for_decoding(trained, precision)
-    models = Models(
-        target, for_decoding(get_gpt("draft", dataset, device), precision),
-        heads.heads_for_decoding(heads.get_heads(trained, dataset, device), target),
-        block.drafter_for_decoding(
-            block.get_drafter(trained, dataset, config.reading(trained), device), target))
+    small = for_decoding(get_gpt("draft", dataset, device), precision)
+    block = blocks.drafter_for_decoding(drafter, target)
     if eager:
-        for model in (models.target, models.small, models.block):
+        for model in (target, small, block):
             vars(model).pop("forward", None)  # a captured model's own; its class's is eager
-    return models
+    ddtree, prompt = import_module("05_ddtree.bench"), held_out_prompts(dataset, 1)[0]
+    price = ddtree.measured_price(target, block, prompt)
+    return Models(target, small, heads.heads_for_decoding(pair, target), block, price)
 
 
 def registry(models, sampler):
@@ -68,34 +70,31 @@ def registry(models, sampler):
 
     What needs drafts that are drawn is left out at temperature 0: there it would be a chain.
     """
-    chapters = [import_module(f"{name}.bench") for name in (
+    chain, tree, routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
         "01_chain_specdec", "02_tree_attention", "03_dual_draft_routing", "04_merged_trees",
-        "05_ddtree", "06_layer_verification")]
-    chain, tree, routed, merged, ddtree, layers = chapters
-    target, drawn = models.target, sampler.temperature > 0
-    rule = import_module("tree_attention").multi_round if drawn else None
-
-    def trees():  # a draft model for each decoder, for they take turns
-        return import_module("tree_attention").TreeGPT(models.small)
+        "05_ddtree", "06_layer_verification"))
+    target, drawn, trees = models.target, sampler.temperature > 0, import_module("tree_attention")
 
     draft = {"57K": import_module("chain_specdec").GPTDraft(models.small)}
     chains = chain.registry(target, draft, [4], sampler)
     starts = {PLAIN: chains[PLAIN], "01 chain of 4, p/q": chains["57K, K=4"]}
-    for shape in ((2, 1), (2, 2, 1, 1)):
+    for shape in ((2, 1), (2, 2, 1, 1)):  # its fastest tree, and the one with most tokens
         name = tree.shape_name(shape)
-        starts[f"02 {name}, walk (T = 1: multi-round)"] = tree.registry(
-            target, trees(), sampler, *[rule] * drawn, shapes=[shape])[name]
+        starts[f"02 {name}, walk or multi-round"] = tree.registry(
+            target, trees.TreeGPT(models.small),  # one for each decoder, for they take turns
+            sampler, trees.multi_round if drawn else trees.walk, [shape])[name]
     starts["03 routed heads, 8 nodes, walk"] = routed.registry(
         target, models.heads, sampler, 8)["routed"]
-    starts["04 both heads' trie, 16 nodes, walk"] = merged.registry(
+    starts["04 one trie of both heads, 16 nodes, walk"] = merged.registry(
         target, models.heads, sampler, 8)["trie-merged, 16"]
-    block = ddtree.registry(target, models.block, sampler, (7, 15), (15,))
-    starts |= {f"05 {name}{'' if name == ddtree.DRAWN else ', walk'}": start
+    block = ddtree.registry(target, models.block, sampler, (7, 15), (15,), models.price)
+    rules = {ddtree.DRAWN: "", ddtree.PRICED_CHAIN: ", p/q"}
+    starts |= {f"05 {name}{rules.get(name, ', walk')}": start
                for name, start in block.items() if name != PLAIN}
     if drawn:
         starts["06 two drawn chains of 4, LV + K-SEQ"] = layers.registry(
-            target, trees(), sampler, Sampler(sampler.temperature, top_k=20), "multi-chain", 2,
-            4)["LV + K-SEQ"]
+            target, trees.TreeGPT(models.small), sampler, Sampler(sampler.temperature, top_k=20),
+            "multi-chain", 2, 4)["LV + K-SEQ"]
     return starts
 
 
@@ -136,12 +135,6 @@ def load_measured(folder=MEASURED):
             for path in sorted(folder.glob("*.json"))}
 
 
-def methods(columns):
-    """All methods of these machines, in the order of the chapters."""
-    return sorted({name for found in columns.values() for table in found["tables"].values()
-                   for name in table}, key=lambda name: name[:2])
-
-
 def markdown(columns, digits=2):
     """A table: for each temperature tau (of the first machine) and every machine's speed-up, both
     with two standard errors; the best of each column in bold.
@@ -162,7 +155,7 @@ def markdown(columns, digits=2):
         best = max(entry[key] for entry in table.values())
         for row, name in zip(body, names, strict=True):
             entry = table.get(name)
-            row.append("" if entry is None else "{1}{0:.{3}f}{2}{1} ± {4:.{3}f}".format(
+            row.append("" if entry is None else "{1}{0:.{3}f}{2}{1} \u00b1 {4:.{3}f}".format(
                 entry[key], "**" * (entry[key] == best), unit, places, entry[f"{key}_error"]))
     lines = [header, ["---"] * len(header), *body]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
