@@ -8,6 +8,7 @@
     checkpoint.py  files of weights               weights.py    makes those that come along
     clock.py       milliseconds, c(N)             cli.py        flags, tables, the terminal
     bench.py       the runner: who is faster, and why
+    does_it_pay.py all chapters in one run: the closing lesson's numbers
     exact/         enumeration: the proof that a rule loses nothing
     pictures/      everything that draws, records or animates; nothing above imports it
 
