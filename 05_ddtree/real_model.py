@@ -15,6 +15,8 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from importlib import import_module
+
 import torch
 
 from nanogpt import cli
@@ -39,6 +41,7 @@ from experiments.real_model_table import (
     read_prompts,
 )
 from nanogpt.cli import print_stream
+from nanogpt.clock import cost_curve
 from nanogpt.device import pick_device
 from nanogpt.packing import PRECISIONS
 from nanogpt.sampling import Sampler
@@ -105,6 +108,9 @@ def main(argv=None):
     prompts = read_prompts(models.tokenizer, args.prompt_files, room)
 
     print_model(args.target, models)
+    models.curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64], repeats=7)
+    if models.drafter:
+        models.draft_ms = import_module("05_ddtree.bench").pass_ms(models.drafter, prompt)
     start = best_method(models, args.sampler, args.budgets)
     print_stream(start(prompt, args.seed), f"{args.prompt}\n\n", args.max_new_tokens,
                  Transcript(models.tokenizer))

@@ -8,9 +8,8 @@ with the text, and the most probable prefixes become a tree.
 
 import math
 from collections import Counter, defaultdict
-from itertools import islice, takewhile
 
-from ddtree import best_first, tree_of
+from ddtree import best_first_tree
 
 
 class TextTable:
@@ -52,16 +51,15 @@ class TextTable:
 class LookupDrafter:
     """The best-first tree of `budget` nodes from a TextTable; with width 1, a chain.
 
-    A node whose path is less probable than `least` is not drafted: reading it would cost more than
-    it brings. So a text without repetitions is decoded plainly.
+    Only what followed before is drafted, so a text without repetitions is decoded plainly.
     n: contexts hold at most n - 1 tokens. Raises ValueError for a budget or width below 1, n < 2.
     """
 
-    def __init__(self, budget, width=None, n=5, least=0.15):
+    def __init__(self, budget, width=None, n=5):
         if budget < 1 or n < 2 or (width is not None and width < 1):
             raise ValueError(f"budget is {budget}, n {n} and width {width}; at least 1, 2 and 1 "
                              "are needed")
-        self.budget, self.width, self.n, self.least = budget, width, n, least
+        self.budget, self.width, self.n = budget, width, n
         self.reset()
 
     def reset(self):
@@ -72,14 +70,14 @@ class LookupDrafter:
         self.table.read(tokens)
 
     def propose(self, root, room):
-        nodes = best_first(root, lambda prefix: self.children(prefix, room))
-        # c(N) grows by some percent a row; the masses fall, so behind the first that is too small
-        # nothing else is worth its row.
-        worth = takewhile(lambda node: node[2] >= self.least, nodes)
-        return tree_of(root, islice(worth, self.budget))
+        return best_first_tree(root, self.children(root, room), self.budget)
 
-    def children(self, prefix, room):
-        """What may follow a prefix of drafts, see ddtree.best_first."""
+    def children(self, root, room):
+        """What the heap may ask for, see ddtree.best_first."""
+        return lambda prefix: self.below(prefix, room)
+
+    def below(self, prefix, room):
+        """What may follow a prefix of drafts: log-probabilities and tokens, best first."""
         if len(prefix) > room:  # they would not fit into the window
             return [], []
         # What it drafted before counts as read: a marginal of DDTree cannot look at it.

@@ -21,17 +21,18 @@ from nanogpt.bench import (
     summarize,
 )
 from nanogpt.cli import print_table
-from nanogpt.clock import cost_curve
 from nanogpt.decoding import Step, plain_decode, tokens_on
 from nanogpt.device import device_name
 from nanogpt.sampling import Dice
 from nanogpt.transformers_model import Greedy, need_transformers
+from priced_trees import PricedTreeDrafter, prices
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
 PROMPTS = Path(__file__).resolve().parents[1] / "prompts"
 THEIRS, LOOKUP = "transformers greedy", "transformers lookup, 10"
 ASSISTED = "transformers assisted"
 K = 4  # draft tokens of the small model's chain
+MOST = 63  # draft nodes of the trees whose size follows their price
 BRANCHING = (2, 1, 1, 1)  # of its tree: as many passes of the small model as the chain
 
 # ---------------------------------------------------------------- who takes part
@@ -47,6 +48,8 @@ class Models:
     ends: set  # tokens that end an answer
     draft: object = None  # TransformersModel of the same vocabulary, or None
     drafter: object = None  # the DFlash network, or None
+    curve: dict = None  # c(N) of the target
+    draft_ms: float = 0.0  # one pass of the DFlash network
 
 
 def until_end(steps, ends):
@@ -129,6 +132,8 @@ def our_methods(models, sampler, budgets):
     best = max(budgets)
     drafters = {f"n-gram chain, K={best}": partial(LookupDrafter, best, width=1)}
     drafters |= {f"n-gram tree, B={b}": partial(LookupDrafter, b) for b in budgets}
+    price = prices(models.curve, MOST)
+    by_price = {"n-gram tree, by price": lambda: PricedTreeDrafter(LookupDrafter(MOST), price, 0)}
     if models.draft is not None:
         starts[f"draft model chain, K={K}"] = partial(chain, models, sampler)
         drafters["draft model tree, 2x1x1x1"] = partial(draft_tree, models)
@@ -137,6 +142,9 @@ def our_methods(models, sampler, budgets):
         drafters["DFlash chain"] = partial(BlockChainDrafter, models.drafter)
         drafters |= {f"DDTree, B={b}": partial(DDTreeDrafter, models.drafter, b, temperature)
                      for b in budgets}
+        by_price["DDTree, by price"] = lambda: PricedTreeDrafter(
+            DDTreeDrafter(models.drafter, MOST, temperature), price, models.draft_ms)
+    drafters |= by_price
     return starts | {name: partial(tree, models, make, sampler) for name, make in drafters.items()}
 
 
@@ -224,7 +232,7 @@ def print_tables(models, sampler, budgets, prompts, max_new_tokens):
     print(f"\n{len(kinds)} prompts of {min(lengths)} to {max(lengths)} tokens, up to "
           f"{max_new_tokens} new tokens each, temperature {sampler.temperature:g}; tau counts the "
           "bonus token\n")
-    curve = cost_curve(models.target, rows=[1, 2, 4, 8, 16, 32, 64], repeats=7)
+    curve = models.curve
     print_results(results, curve, greedy)
     if greedy:
         print_differences(results, [prompts[kind] for kind in kinds], models.target)
