@@ -2,7 +2,7 @@
 
     python -m nanogpt.does_it_pay                                        # the tables
     python -m nanogpt.does_it_pay --save nanogpt/measured/my-machine.json
-    python -m nanogpt.does_it_pay --markdown      # the README's table, of all that was saved
+    python -m nanogpt.does_it_pay --markdown      # the README's table, of what was saved
 
 What was saved in nanogpt/measured stands in the closing lesson beside what it measures itself.
 """
@@ -135,30 +135,42 @@ def load_measured(folder=MEASURED):
             for path in sorted(folder.glob("*.json"))}
 
 
-def markdown(columns, digits=2):
+def markdown(columns, temperatures=TEMPERATURES, digits=2):
     """A table: for each temperature tau (of the first machine) and every machine's speed-up, both
     with two standard errors; the best of each column in bold.
 
     columns: {machine: of `measured`}; digits: of a speed-up.
     """
-    names = list(next(iter(columns.values()))["tables"]["T = 1"])
-    wanted = [(T, machine, key, unit, places)
-              for T in ("T = 0", "T = 1")
-              for machine, key, unit, places in [
-                  (next(iter(columns)), "tau", "", 2),
-                  *((machine, "speedup", "x", digits) for machine in columns)]]
-    header = ["chapter", "method and rule"] + [
-        f"{T}, " + ("tau" if key == "tau" else machine) for T, machine, key, *_ in wanted]
-    body = [[name[:2], name[3:]] for name in names]
-    for T, machine, key, unit, places in wanted:
-        table = columns[machine]["tables"][T]
+    first = next(iter(columns))
+    wanted = [(title, table, key, unit, places)
+              for T in (f"T = {t:g}" for t in temperatures)
+              for title, table, key, unit, places in [
+                  (f"{T}: tau", columns[first]["tables"][T], "tau", "", 2),
+                  *((f"{T}: speed-up, {machine}", found["tables"][T], "speedup", "x", digits)
+                    for machine, found in columns.items())]]
+    names = list(wanted[-1][1])  # the last temperature's: it has them all
+    lines = [["chapter", "method and rule", *(title for title, *_ in wanted)]]
+    lines += [["---"] * len(lines[0]), *([name[:2], name[3:]] for name in names)]
+    for _, table, key, unit, places in wanted:
         best = max(entry[key] for entry in table.values())
-        for row, name in zip(body, names, strict=True):
+        for row, name in zip(lines[2:], names, strict=True):
             entry = table.get(name)
             row.append("" if entry is None else "{1}{0:.{3}f}{2}{1} \u00b1 {4:.{3}f}".format(
                 entry[key], "**" * (entry[key] == best), unit, places, entry[f"{key}_error"]))
-    lines = [header, ["---"] * len(header), *body]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def print_saved(names):
+    """README's table of these machines (default: all that were saved), then with two decimals."""
+    saved = load_measured()
+    for name in names:
+        if name not in saved:
+            raise ValueError(f"markdown is '{name}'; it must be one of {', '.join(saved)}, the "
+                             f"files in {MEASURED}")
+    if not saved:
+        raise ValueError(f"nothing was saved in {MEASURED} yet; --save does that")
+    for digits in (1, 2):
+        print(markdown({name: saved[name] for name in names or saved}, digits=digits), "\n")
 
 
 # ---------------------------------------------------------------- the command line
@@ -171,10 +183,11 @@ def main(argv=None):
     p.add_argument("--prompts", type=int, default=6, help="how many held-out prompts")
     p.add_argument("--eager", action="store_true", help="on a GPU: no recorded launches")
     p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
-    p.add_argument("--markdown", action="store_true", help="measure nothing, print what was saved")
+    p.add_argument("--markdown", nargs="*", metavar="NAME",
+                   help="measure nothing, print what was saved (default: all)")
     args = p.parse_args(argv)
-    if args.markdown:
-        return [print(f"{markdown(load_measured(), digits)}\n") for digits in (1, 2)]
+    if args.markdown is not None:
+        return print_saved(args.markdown)
     if min(args.prompts, args.max_new_tokens) < 2:
         raise ValueError(f"prompts is {args.prompts} and max_new_tokens {args.max_new_tokens}; "
                          "both must be at least 2, for an error needs two texts")

@@ -1,4 +1,4 @@
-"""The strip: what a method brings and what it costs, one picture for every lesson.
+"""What a method brings and what it costs: the strip of every lesson, the closing lesson's two.
 
     draw_strip(results)    # of nanogpt.bench.compare: plain decoding, 01's chain, this chapter's
 """
@@ -6,7 +6,21 @@
 import textwrap
 
 from nanogpt.bench import PLAIN, speedup, summarize
-from nanogpt.pictures.plots import BLUE, FAINT, GREY, INK, ORANGE, new_axes, tint
+from nanogpt.pictures.plots import (
+    BLUE,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    LOOK,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    RED,
+    new_axes,
+    plain_frame,
+    tint,
+)
 
 
 def price_of_a_round(generations, baseline):
@@ -61,3 +75,50 @@ def draw_strip(results, title=None, ax=None):
     ax.set_title(title or "A round: the tokens it writes, the time it takes", color=INK,
                  fontsize=11, loc="left")
     return ax
+
+
+# ---------------------------------------------------------------- machines side by side
+
+
+def draw_curves(columns, ax=None):
+    """c(N) / c(1) over N, a line a machine. columns: {machine: of does_it_pay.measured}."""
+    ax = ax or new_axes(7.2, 3.4)
+    colors = (INK, GREEN, PURPLE, RED)
+    for i, (machine, found) in enumerate(columns.items()):
+        rows, ms = zip(*found["curve"], strict=True)
+        ax.plot(rows, [value / ms[0] for value in ms], color=colors[i % 4], marker=MARKERS[i % 8],
+                linewidth=1.8, markersize=5.5, linestyle="--" if "eager" in machine else "-",
+                label=f"{machine}: c(1) = {ms[0]:.2f} ms")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(rows, [str(n) for n in rows])
+    ax.minorticks_off()
+    ax.set_ylim(0)
+    ax.legend(**LOOK)
+    return plain_frame(ax, "What N rows cost, in forwards of one row", "rows N in one forward",
+                       "c(N) / c(1)")
+
+
+def draw_worth(columns):
+    """Speed-up over tau, a panel a machine, a point a method with its chapter's number.
+
+    On a line through the origin all rounds have one price. columns: as in draw_curves.
+    """
+    axes = new_axes(3.7 * len(columns), 3.7, columns=len(columns))
+    axes = axes if len(columns) > 1 else [axes]
+    longest = 0.4 + max(line["tau"] for found in columns.values()
+                        for table in found["tables"].values() for line in table.values())
+    for ax, (machine, found) in zip(axes, columns.items(), strict=True):
+        for price in (1, 2, 4):
+            ax.plot([0, longest], [0, longest / price], color=GREY, linewidth=1, linestyle="--")
+            ax.text(longest, longest / price, f" {price}", color=FAINT, fontsize=9, va="center")
+        for (T, table), color in zip(found["tables"].items(), (PURPLE, GREEN), strict=True):
+            for name, line in table.items():
+                ax.text(line["tau"], line["speedup"], name[:2], color=color, fontsize=9,
+                        ha="center", va="center", fontweight="bold")
+            ax.plot([], [], linestyle="", marker="s", color=color, label=T)
+        ax.axhline(1, color=INK, linewidth=1, linestyle=":")
+        ax.set_xlim(0, longest)
+        ax.set_ylim(0, longest)
+        plain_frame(ax, machine, "tau, tokens per round", "speed-up" if ax is axes[0] else None)
+    axes[0].legend(**LOOK, loc="upper left")
+    return axes
