@@ -13,7 +13,10 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import csv
+import math
+import statistics
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
@@ -25,7 +28,14 @@ from conditional_marginals import (
     decode_conditional,
     decode_sampled,
 )
-from ddtree import BlockChainDrafter, DDTreeDrafter, decode_ddtree
+from ddtree import (
+    BlockChainDrafter,
+    DDTreeDrafter,
+    best_first,
+    decode_ddtree,
+    draft_temperature,
+    tree_of,
+)
 from nanogpt.bench import PLAIN, TURN, compare, plain, print_results, speedup, summarize
 from nanogpt.cli import print_table
 from nanogpt.clock import cost_curve, median_ms
@@ -277,6 +287,45 @@ def print_modelled(target, block, prompts, max_new_tokens, budgets=(3, 7, 15, 31
     print_table(["T", "machine", *names], [row + [""] * (12 - len(row)) for row in rows])
 
 
+class NotingDrafter(ConditionalTreeDrafter):
+    """Notes the masses of every tree in `noted`."""
+
+    def propose(self, root, room):
+        nodes = list(islice(best_first(root, self.children(root, room)), self.budget))
+        self.noted.append([mass for _, _, mass in nodes])
+        return tree_of(root, nodes)
+
+
+def calibration(target, block, sampler, prompts, max_new_tokens, budget=63):
+    """Do masses mean what they say? -> (mean masses, shares of accepted nodes), a list each, over
+    nodes of about equal mass, the heaviest first."""
+    groups = {}  # {how often 1 is halved to get there, 7 at most: (masses, accepted or not)}
+    for i, prompt in enumerate(prompts):
+        drafter = NotingDrafter(block, budget, draft_temperature(sampler.temperature))
+        drafter.noted = []
+        steps = speculate(target, drafter, prompt, sampler, Dice(i))
+        for masses, step in zip(drafter.noted, collect(steps, max_new_tokens).steps, strict=True):
+            for row, mass in enumerate(masses, 1):
+                group = groups.setdefault(min(int(-math.log2(mass)), 7), ([], []))
+                group[0].append(mass)
+                group[1].append(row in step.detail.path)
+    pairs = [groups[halvings] for halvings in sorted(groups)]
+    return [statistics.mean(m) for m, _ in pairs], [statistics.mean(a) for _, a in pairs]
+
+
+def draw_calibration(found, ax=None):
+    """Mass against the share of accepted nodes. found: {name: (masses, shares)}."""
+    ax = ax or plots.new_axes(5.4, 4.2)
+    ax.plot([0.003, 1], [0.003, 1], color=plots.GREY, linestyle="--", linewidth=1)
+    ax.text(0.04, 0.075, "as promised", fontsize=8, color=plots.FAINT, rotation=40)
+    for (name, (masses, shares)), color in zip(found.items(), plots.SERIES, strict=False):
+        ax.plot(masses, shares, marker="o", color=color, label=name)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.legend(frameon=False, fontsize=9)
+    return plots.plain_frame(ax, None, "mass of a node", "share of such nodes that were accepted")
+
+
 # ---------------------------------------------------------------- the paper in one number
 
 TABLE = Path(__file__).with_name("paper_table1.csv")
@@ -382,6 +431,9 @@ def print_measured(args, dataset, target, block):
     elif args.what == "prices":
         print("tau, modelled speed-up and drafts a round")
         print_modelled(target, block, prompts, args.max_new_tokens)
+        found = {f"T = {t}": calibration(target, block, Sampler(t), prompts, args.max_new_tokens)
+                 for t in (0, 1)}
+        print(plots.save(draw_calibration(found), args.out / "calibration.png"))
     else:
         budgets = (7, 15, 31, 63)
         marginals = build_ms(block, prompts[0], budgets)

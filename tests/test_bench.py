@@ -354,6 +354,14 @@ def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
     assert CHAPTER[5].modelled([run], price, 1.0) == pytest.approx((2, 4 * 2 / (7 + 2), 2.5))
 
 
+def test_masses_are_grouped_and_their_nodes_counted():
+    room, target = CHAPTER[5], random_gpt(1)
+    network = random_drafter(target, 1, transition=True)
+    masses, shares = room.calibration(target, network, Sampler(1), [[1, 2, 3], [4, 5]], 60, 200)
+    assert masses == sorted(masses, reverse=True) and len(masses) > 2
+    assert all(0 <= share <= 1 for share in shares) and max(shares) > 0
+
+
 def test_the_paper_in_one_number():
     room = CHAPTER[5]
     assert len(room.paper_rows()) == 120
