@@ -46,7 +46,7 @@ def test_a_script_starts_in_another_folder_without_an_installation(script, tmp_p
              "script = sys.argv[1]; sys.path[0] = os.path.dirname(script); "
              "sys.argv = [script, '--nonsense']; runpy.run_path(script, run_name='__main__')")
     ours = [str(ROOT / folder) for folder in ("", *CHAPTERS)]  # an installation would add them
-    kept = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # Windows
+    kept = {"SYSTEMROOT": os.environ.get("SYSTEMROOT", "")}  # Windows asks for it
     answer = subprocess.run([sys.executable, "-c", child, str(ROOT / script), *ours], cwd=tmp_path,
                             env=kept, capture_output=True, text=True, timeout=120)
     assert answer.returncode == 2 and answer.stdout == "", answer.stderr
@@ -59,14 +59,12 @@ SLIPS = [
     *(("01_chain_specdec/train_and_decode.py", flags, sentence) for flags, sentence in (
         ("--prompt \u00e9", "character '\u00e9' at position 0 is not in the vocabulary"),
         ("--max-new-tokens 1", "max_new_tokens is 1; it must be at least 2"),
-        ("--prompts 0", "prompts is 0"),
         ("--threads 0", "threads is 0"),
         ("--seed -1", "seed is -1"),
         ("--device abacus", "device is 'abacus'"),
         ("--device cpu:x", "device is 'cpu:x'"),
         ("--corpus none.txt", "corpus 'none.txt' cannot be read"),
         (f"--out '{Path(__file__).as_posix()}'", "cannot be made"),
-        ("--size huge", "invalid choice: 'huge'"),
         ("--temperature -1", "temperature is -1.0"),
         ("--temperature 1e-39", "temperature is 1e-39"),
         ("--top-p 0", "top_p is 0.0"),
@@ -78,8 +76,7 @@ SLIPS = [
     ("03_dual_draft_routing/train_and_decode.py", "--budget 0", "budget is 0"),
     ("04_merged_trees/train_and_decode.py", "--budget 7", "budget is 7; it must be even"),
     ("05_ddtree/train_and_decode.py", "--temperatures nan", "temperature is nan"),
-    ("05_ddtree/train_and_decode.py", "--budgets 7 0", "budgets are [7, 0]"),
-    ("05_ddtree/train_and_decode.py", "--budgets 256", "each must be in [1, 255]"),
+    ("05_ddtree/train_and_decode.py", "--budgets 0 256", "budgets are [0, 256]; each must be in"),
     ("05_ddtree/train_and_decode.py", "--block-size 300", "block-size is 300"),
     ("05_ddtree/real_model.py", "--budgets 0", "budgets are [0]"),
     ("06_layer_verification/train_and_decode.py", "--branching 0", "branching is 0"),
@@ -152,7 +149,6 @@ def commands():
 
 
 COMMANDS = sorted({tuple(words) for where, *words in commands()})
-PLACEHOLDERS = {"NAME", "FOLDER", "[01]", "[--hint", "NAME]", "..."}
 
 
 class Parsed(Exception):
@@ -172,8 +168,8 @@ def test_a_printed_command_exists_and_its_flags_parse(words, monkeypatch):
         return
     if program == "torchrun":
         words = words[words.index("-m"):]
-    if words[:2] in (["-m", "pytest"], ["-m", "venv"], ["-m", "http.server"]) or (
-            PLACEHOLDERS & set(words)):
+    if {"pytest", "venv", "http.server", ".github/book/build.py"} & set(words[:2]):
+        assert all((ROOT / word).exists() for word in words if word.endswith(".py"))
         return
     original = argparse.ArgumentParser.parse_args
 
