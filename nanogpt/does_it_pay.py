@@ -22,7 +22,8 @@ from nanogpt.bench import (
     tau_uncertainty,
     two_standard_errors,
 )
-from nanogpt.clock import cost_curve
+from nanogpt.cli import print_table
+from nanogpt.clock import cost_curve, interpolate
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.packing import for_decoding, precision_of
@@ -85,7 +86,7 @@ def registry(models, sampler):
             sampler, trees.multi_round if drawn else trees.walk, [shape])[name]
     starts["03 routed heads, 8 nodes, walk"] = routed.registry(
         target, models.heads, sampler, 8)["routed"]
-    starts["04 one trie of both heads, 16 nodes, walk"] = merged.registry(
+    starts["04 trie of both heads, 16 nodes, walk"] = merged.registry(
         target, models.heads, sampler, 8)["trie-merged, 16"]
     block = ddtree.registry(target, models.block, sampler, (7, 15), (15,), models.price)
     rules = {ddtree.DRAWN: "", ddtree.PRICED_CHAIN: ", p/q"}
@@ -146,7 +147,7 @@ def markdown(columns, temperatures=TEMPERATURES, digits=2):
               for T in (f"T = {t:g}" for t in temperatures)
               for title, table, key, unit, places in [
                   (f"{T}: tau", columns[first]["tables"][T], "tau", "", 2),
-                  *((f"{T}: speed-up, {machine}", found["tables"][T], "speedup", "x", digits)
+                  *((f"{T}: {machine}", found["tables"][T], "speedup", "x", digits)
                     for machine, found in columns.items())]]
     names = list(wanted[-1][1])  # the last temperature's: it has them all
     lines = [["chapter", "method and rule", *(title for title, *_ in wanted)]]
@@ -155,9 +156,27 @@ def markdown(columns, temperatures=TEMPERATURES, digits=2):
         best = max(entry[key] for entry in table.values())
         for row, name in zip(lines[2:], names, strict=True):
             entry = table.get(name)
-            row.append("" if entry is None else "{1}{0:.{3}f}{2}{1} \u00b1 {4:.{3}f}".format(
+            row.append("" if entry is None else "{1}{0:.{3}f}{2}{1}\u00b1{4:.{3}f}".format(
                 entry[key], "**" * (entry[key] == best), unit, places, entry[f"{key}_error"]))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def print_machines(columns, name, temperature):
+    """What a row costs on each machine, and where the milliseconds of a method's round go."""
+    rows = []
+    for machine, found in columns.items():
+        curve, T = dict(map(tuple, found["curve"])), f"T = {temperature:g}"
+        round_of = found["tables"][T][name]
+        draft, verify = (round_of["verb_ms"][verb] for verb in ("draft", "verify"))
+        rows.append([machine, *(f"{interpolate(curve, n) / curve[1]:.2f}" for n in (16, 64)),
+                     f"{found['plain_ms'][T]:.2f}", f"{draft:.2f}", f"{verify:.2f}",
+                     f"{round_of['round_ms'] - draft - verify:.2f}", f"{round_of['price']:.2f}"])
+    print(f"{name}, T = {temperature:g}; times in ms\n")
+    print_table(["machine", "c(16)/c(1)", "c(64)/c(1)", "plain step", "draft", "verify",
+                 "the rest", "price"], rows)
+    print()
+    for machine, found in columns.items():
+        print(f"{machine}: {found['machine']}, {found['precision']}")
 
 
 def print_saved(names):

@@ -103,14 +103,18 @@ def draw_worth(columns):
 
     On a line through the origin all rounds have one price. columns: as in draw_curves.
     """
-    axes = new_axes(3.7 * len(columns), 3.7, columns=len(columns))
+    axes = new_axes(min(3.7 * len(columns), 11.5), 3.6, columns=len(columns))
     axes = axes if len(columns) > 1 else [axes]
-    longest = 0.4 + max(line["tau"] for found in columns.values()
-                        for table in found["tables"].values() for line in table.values())
+    lines = [line for found in columns.values() for table in found["tables"].values()
+             for line in table.values()]
+    longest = 0.4 + max(line["tau"] for line in lines)
+    highest = 0.4 + max(line["speedup"] for line in lines)
     for ax, (machine, found) in zip(axes, columns.items(), strict=True):
         for price in (1, 2, 4):
-            ax.plot([0, longest], [0, longest / price], color=GREY, linewidth=1, linestyle="--")
-            ax.text(longest, longest / price, f" {price}", color=FAINT, fontsize=9, va="center")
+            end = min(longest, highest * price)
+            ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--")
+            ax.text(end, end / price, f" price {price}", color=FAINT, fontsize=9,
+                    va="bottom" if end < longest else "center")
         for (T, table), color in zip(found["tables"].items(), (PURPLE, GREEN), strict=True):
             for name, line in table.items():
                 ax.text(line["tau"], line["speedup"], name[:2], color=color, fontsize=9,
@@ -118,7 +122,7 @@ def draw_worth(columns):
             ax.plot([], [], linestyle="", marker="s", color=color, label=T)
         ax.axhline(1, color=INK, linewidth=1, linestyle=":")
         ax.set_xlim(0, longest)
-        ax.set_ylim(0, longest)
+        ax.set_ylim(0, highest)
         plain_frame(ax, machine, "tau, tokens per round", "speed-up" if ax is axes[0] else None)
     axes[0].legend(**LOOK, loc="upper left")
     return axes
