@@ -237,7 +237,11 @@ def build_ms(network, prompt, budgets, make=DDTreeDrafter):
 def measured_price(target, block, prompt, cap=63):
     """-> what a round costs on this machine, for priced_trees: [ms for 0..cap nodes], draft_ms."""
     curve = cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64), repeats=10)
-    return prices(curve, cap), pass_ms(block, prompt)
+    make = DDTreeDrafter if block.transition is None else ConditionalTreeDrafter
+    # A node is popped before it is verified. Where rows are nearly free, on a GPU, that is dearer.
+    pop_ms = build_ms(block, prompt, [cap], make)[cap] / cap
+    price = [ms + n * pop_ms for n, ms in enumerate(prices(curve, cap))]
+    return price, pass_ms(block, prompt)
 
 
 # ---------------------------------------------------------------- other machines, by their prices
