@@ -87,8 +87,8 @@ def build(out):
     known, host, source = pages(), code_host(), out / "source"
     texts = {to: page(path, known, host) for path, to in known.items()}
     more = [known[path].rpartition(".")[0] for path in OTHERS if path in known]
-    texts["index.md"] += CONTENTS.format("Chapters", "0*/index") + CONTENTS.format(
-        "More", "\n".join(more))
+    texts["index.md"] += CONTENTS.format("Chapters", f"0*/index\n{more[0]}") + CONTENTS.format(
+        "More", "\n".join(more[1:]))
     for pictures in ROOT.glob("0?_*/pictures"):
         chapter = pictures.parent.name
         texts[f"{chapter}/index.md"] += CONTENTS.format("This chapter", ROOMS)
