@@ -1,4 +1,4 @@
-"""Chapter 06: 5 blanks to fill. Grade them with
+"""Chapter 06: 4 blanks to fill. Grade them with
 
     python tests/grade.py 06
 
@@ -8,7 +8,7 @@ and ask for a hint with `python tests/grade.py 06 --hint NAME`. Replace each
 
 import numpy as np
 import torch
-from single_step_rules import TINY, positions_asked
+from single_step_rules import TINY
 
 # * Recursive rejection sampling as water in pipes, for n problems at once, a row each: arrays
 # (n, V). Play k rounds. `left` is what each token can still take; it starts as target_mass.
@@ -52,9 +52,9 @@ def still_owed(scores, target_probs, flow):
     raise NotImplementedError("not yet: still_owed")
 
 
-# ** The forward stage on one layer of B trees: n nodes with k children each. Run the rule at
-# every node, on its draft_probs against A times its target_probs, and multiply all that it says
-# by the node's share of the layer, lambda_v = a_v / A. A is given, for the layer may have more
+# ** The way down on one layer of B trees: n nodes with k children each. Run the rule at every
+# node, on its draft_probs against A times its target_probs, and multiply all that it says by
+# the node's share of the layer, lambda_v = a_v / A. A is given, for the layer may have more
 # nodes than these n: you are called once for all nodes with the same number of children. Return
 # the children's scores (B, n, k) and the flow (B, n, V). local = rule(draft, mass, k) solves
 # many nodes in one call: draft and mass are (rows, V), one row per node; local.accept(drawn),
@@ -67,7 +67,7 @@ def still_owed(scores, target_probs, flow):
 
 
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
-    """The forward stage for n nodes of one layer with k children each, in B trees.
+    """The way down for n nodes of one layer with k children each, in B trees.
 
     rule: a single-step rule's class; A (B,): what the target is scaled by; scores (B, n): a_v of
     the nodes; tokens (B, n, k): their children; draft_probs, target_probs (B, n, V)
@@ -76,7 +76,7 @@ def score_children(rule, A, scores, tokens, draft_probs, target_probs):
     raise NotImplementedError("not yet: score_children")
 
 
-# ** The backward stage on one layer: the path has not been ended below this layer. With which
+# ** The way up on one layer: the path has not been ended below this layer. With which
 # probability does it end at v, and not at another node of the layer or above it? Think of two
 # probabilities, on average over what may be drawn below: that the path goes through v but not
 # on to v's children, and that it does not go on below this layer at all. scores (B, n) are the
@@ -95,26 +95,3 @@ def stop_probabilities(scores, flow):
     to the children: (.05, .45).
     """
     raise NotImplementedError("not yet: stop_probabilities")
-
-
-# *** K-SEQ asks the k children one after the other and accepts token z with min(1, target /
-# (rho draft)), the same coin for each. Let beta = sum over z of min(draft, target / rho), the
-# chance that a child passes. Find the smallest rho in [1, k] with positions_asked(beta, k) <=
-# rho, for n problems at once: draft_probs and target_mass (n, V) -> rho (n, 1), within 1e-6 and
-# never below the smallest. If a rho is large enough, so is every larger one, and k always is.
-# For k = 1 it is 1. You may call positions_asked(beta, k), how many children are asked on
-# average: for beta = .5 and k = 2 it is 1.5, and arrays work too; np.minimum(a, b),
-# np.where(test, a, b) and x.sum(-1, keepdims=True). rounds and parts may stay unused.
-# About 8 lines, 15 minutes.
-# Example: draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull? ->
-#   [[1, 1], 1.2, False]
-
-
-def smallest_rho(draft_probs, target_mass, k, rounds=5, parts=16):
-    """The smallest rho in [1, k] with which K-SEQ overfills no token, as (n, 1), by bisection.
-
-    draft_probs, target_mass (n, V): n problems; rounds, parts: how finely to search, any way that
-    ends within 1e-6 (k - 1) above it will do. Example: draft (.5, .3, .2), target (.42, .3,
-    .28), k = 2: 1.2.
-    """
-    raise NotImplementedError("not yet: smallest_rho")

@@ -3,11 +3,11 @@
 A single-step rule says which of a node's k children to accept. To judge a whole tree it has to be
 lifted. The usual lift, token verification (TV), goes down from the root and stops at the first
 node where no child is accepted; the rest of the tree is lost. Layer verification (LV) keeps every
-branch in play. It gives each node an inclusion score
+branch in play. It gives each node a score (the paper's inclusion score)
 
     a_v = P[the accepted path goes through v | the tree down to the layer of v]
 
-Forward, from the root (a = 1) down, one layer at a time. Let A be the sum of a_v over the nodes of
+Down, from the root (a = 1), one layer at a time. Let A be the sum of a_v over the nodes of
 the layer that have children, and lambda_v = a_v / A. At each of them the single-step rule runs on
 
     draft_probs of v   against   A target_probs of v,
@@ -15,7 +15,7 @@ the layer that have children, and lambda_v = a_v / A. At each of them the single
 and all that it says is scaled by lambda_v: children get a_w = lambda_v * accept(w), and v sends on
 flow_v = lambda_v * out, which stays below a_v target_probs because out stays below A target_probs.
 
-Backward, from the deepest layer up: stop at v with probability h_v, given that nothing deeper was
+Up, from the deepest layer: stop at v with probability h_v, given that nothing deeper was
 chosen; the next token comes from what v still owes, a_v target_probs - flow_v.
 
 Why this gains: TV is the same with A = 1, so lambda_v = a_v. TV uses at most a fraction a_v of v's
@@ -80,11 +80,11 @@ def next_token(residual, target_probs, dice):
     return dice.draw(torch.from_numpy(residual if residual.sum() > 0 else target_probs))
 
 
-# ---------------------------------------------------------------- forward: scores
+# ---------------------------------------------------------------- down: scores
 
 
 def score_children(rule, A, scores, tokens, draft_probs, target_probs):
-    """The forward stage for n nodes of one layer with k children each, in B trees.
+    """The way down for n nodes of one layer with k children each, in B trees.
 
     rule: a single-step rule's class; A (B,): what the target is scaled by; scores (B, n): a_v of
     the nodes; tokens (B, n, k): their children; draft_probs, target_probs (B, n, V)
@@ -105,7 +105,7 @@ def score_children(rule, A, scores, tokens, draft_probs, target_probs):
 
 
 def inclusion_scores(rule, capacity, shape, tokens, draft_probs, target_probs):
-    """The forward stage (Algorithm 1) -> scores a_v (B, N), flow_v (B, N, V).
+    """The way down (Algorithm 1) -> scores a_v (B, N), flow_v (B, N, V).
 
     rule: a single-step rule's class; capacity(scores of the inner nodes of a layer (B, n)) -> (B,)
     is A, what the target is scaled by.
@@ -122,7 +122,7 @@ def inclusion_scores(rule, capacity, shape, tokens, draft_probs, target_probs):
     return scores, flow
 
 
-# ---------------------------------------------------------------- backward: one path
+# ---------------------------------------------------------------- up: one path
 
 
 def stop_probabilities(scores, flow):
@@ -152,7 +152,7 @@ def still_owed(scores, target_probs, flow):
 
 
 def end_probabilities(shape, scores, flow):
-    """The backward stage (Algorithm 4) -> (B, N): P[the accepted path ends at v].
+    """The way up (Algorithm 4) -> (B, N): P[the accepted path ends at v].
 
     shape: of N nodes; scores (B, N), flow (B, N, V).
     """

@@ -2,6 +2,7 @@
 
     python 06_layer_verification/train_and_decode.py --shape complete --depth 5
     python 06_layer_verification/train_and_decode.py --temperature 0.6 --top-p 0.9   # the paper's
+    python 06_layer_verification/train_and_decode.py --drafter block --branching 4
 """
 
 import sys
@@ -10,14 +11,17 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import print_rules, print_same_trees, registry
+from bench import as_panel, print_same_trees, registry
+from conditional_marginals import BlockLevels  # chapter 05
 from iid_trees import SHAPES, shape_parents
-from nanogpt.bench import print_tables, summarize
+from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import plots
 from nanogpt.sampling import Sampler
 from nanogpt.train import get_gpt
+from pictures import draw_lengths
+from train_drafter import get_target_and_drafter  # chapter 05
 from tree_attention import TreeGPT  # chapter 02
 
 STREAMED = "LV + K-SEQ"  # the rule of the text that is printed as it is decoded
@@ -31,6 +35,8 @@ def read_flags(argv):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     cli.sampler_flags(p, temperature=1.0)
+    p.add_argument("--drafter", choices=("small", "block"), default="small",
+                   help="the 57K GPT, or chapter 05's block drafter with its table")
     p.add_argument("--shape", choices=SHAPES, default="multi-chain", help="of the trees")
     p.add_argument("--branching", type=int, default=2, help="branching budget b")
     p.add_argument("--depth", type=int, default=4, help="of the trees")
@@ -43,9 +49,12 @@ def read_flags(argv):
 
 
 def load_models(args, dataset, device):
-    """-> the target, the small GPT that drafts trees; trained or loaded, as decoding copies."""
-    target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
-    small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
+    """-> the target, and what drafts its trees; trained or loaded, as decoding copies."""
+    if args.drafter == "block":
+        target, block = get_target_and_drafter(args, dataset, device)
+        return target, BlockLevels(block)
+    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
+                     for size in (args.size, "draft"))
     return target, TreeGPT(small)
 
 
@@ -53,28 +62,22 @@ def main(argv=None):
     args = read_flags(argv)
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    target, small = load_models(args, dataset, device)
+    target, model = load_models(args, dataset, device)
 
     def take_part(sampler):
-        return registry(target, small, sampler, args.draft_sampler, args.shape, args.branching,
+        return registry(target, model, sampler, args.draft_sampler, args.shape, args.branching,
                         args.depth)
 
     cli.print_stream(take_part(args.sampler)[STREAMED](prompt, args.seed), args.prompt,
                      args.max_new_tokens, dataset.tokenizer)
-
-    prompts = held_out_prompts(dataset, args.prompts)
     results, = print_tables(
-        args, target, prompts, [args.sampler], take_part,
+        args, target, held_out_prompts(dataset, args.prompts), [args.sampler], take_part,
         f"; {args.shape} trees, b = {args.branching}, depth {args.depth}, {args.nodes} nodes, "
-        f"drafted by the 57K GPT (top 20); top-p {args.top_p:g}", turn=None).values()
-    print()
-    print_rules(results, prompts, target, args.sampler)
+        f"drafter: {args.drafter}, its 20 most probable tokens; top-p {args.top_p:g}",
+        turn=None).values()
     print("\nWithout coins: what every rule expects\n")
-    expected = print_same_trees(results)
-    bars = {name: {"decoded": summarize(results[name])["tau"], "expected, same trees": tau}
-            for name, tau in expected.items()}
-    figure = plots.save(plots.draw_bars(bars, "tokens per target forward"), args.out / "rules.png")
-    print(f"\nfigure: {figure}")
+    ax, = draw_lengths({args.shape: as_panel(print_same_trees(results))})
+    print(f"\nfigure: {plots.save(ax, args.out / 'rules.png')}")
 
 
 if __name__ == "__main__":

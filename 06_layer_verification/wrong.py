@@ -16,7 +16,6 @@ SHRINK = "left, alive = left - taken, np.maximum(alive - taken"
 SHARE = "(scores / np.maximum(A, TINY)[:, None])[:, :, None]"
 BELOW = "np.maximum(1 - sent.sum(-1, keepdims=True), TINY)"
 END = "return low + width"
-ASKED = "positions_asked(share @ ones, k)"
 WRONG = {
     "rejection_rounds": slips(rejection_rounds, {
         "alive starts at the target's mass, so the dummy is forgotten": (
@@ -53,15 +52,13 @@ WRONG = {
         "what v sends on stays in its score": ("scores - sent", "scores"),
         "0 is divided by 0 where everything goes on": (BELOW, "(1 - sent.sum(-1, keepdims=True))"),
     }),
+    # ---- what is no blank
     "smallest_rho": slips(smallest_rho, {
         "rho is always k: lossless, but far too careful": (END, "return 0 * low + k"),
         "rho is left at 1": (END, "return 0 * low + 1"),
         "the infeasible end of the bisection is returned": (
             "rounds=5", "rounds=1", END, "return low"),
-        "one position more is counted for any k, 1 + (1 - beta)": (ASKED, "2 - share @ ones"),
-        "the positions asked are taken for beta times k": (ASKED, "share @ ones * k"),
     }),
-    # ---- what is no blank
     "KSEQ": slips(KSEQ, {
         "the coins belong to another rho than the flow": (
             "self.coin = share", "self.coin = np.minimum(draft_probs, target_mass / k)"),

@@ -9,10 +9,9 @@ from grading import Blank
 from iid_trees import shape_of
 from layer_verification import LayerVerification, TokenVerification
 from nanogpt.exact.trees import all_trees, bias_and_length, tables
-from single_step_rules import KSEQ, RRS, positions_asked
+from single_step_rules import KSEQ, RRS
 
 DRAFT, TARGET = np.array([[0.5, 0.3, 0.2]]), np.array([[0.2, 0.3, 0.5]])
-NEAR = np.array([[0.42, 0.3, 0.28]])
 
 
 def same_text(*rules):
@@ -37,16 +36,6 @@ def same_text(*rules):
 
 
 ALL_RULES = partial(same_text, KSEQ, RRS, GR)
-
-
-def rho(target_mass, k):
-    def call(f):
-        rho = np.asarray(f(DRAFT, target_mass, k))
-        beta = np.minimum(DRAFT, target_mass / rho).sum(-1, keepdims=True)
-        overfull = positions_asked(beta, k) > rho + 1e-12  # a token gets more than the target's
-        return rho.shape, round(float(rho.ravel()[0]), 4), overfull.any()
-
-    return call
 
 
 def rounds(target_mass, k):
@@ -116,7 +105,7 @@ BLANKS = [
         }),
     Blank(
         "layer_verification:score_children",
-        """** The forward stage on one layer of B trees: n nodes with k children each. Run the
+        """** The way down on one layer of B trees: n nodes with k children each. Run the
         rule at every node, on its draft_probs against A times its target_probs, and multiply
         all that it says by the node's share of the layer, lambda_v = a_v / A. A is given, for
         the layer may have more nodes than these n: you are called once for all nodes with the
@@ -143,7 +132,7 @@ BLANKS = [
         }),
     Blank(
         "layer_verification:stop_probabilities",
-        """** The backward stage on one layer: the path has not been ended below this layer.
+        """** The way up on one layer: the path has not been ended below this layer.
         With which probability does it end at v, and not at another node of the layer or above
         it? Think of two probabilities, on average over what may be drawn below: that the path
         goes through v but not on to v's children, and that it does not go on below this layer
@@ -162,35 +151,5 @@ BLANKS = [
             "a = (.5, .5), all of it sent on: a number": (lambda f: np.isfinite(f(
                 np.array([[0.5, 0.5]]), np.array([[[0.25, 0.25, 0], [0.25, 0, 0.25]]]))).all(),
                 True),
-        }),
-    Blank(
-        "single_step_rules:smallest_rho",
-        """*** K-SEQ asks the k children one after the other and accepts token z with min(1,
-        target / (rho draft)), the same coin for each. Let beta = sum over z of min(draft,
-        target / rho), the chance that a child passes. Find the smallest rho in [1, k] with
-        positions_asked(beta, k) <= rho, for n problems at once: draft_probs and target_mass (n,
-        V) -> rho (n, 1), within 1e-6 and never below the smallest. If a rho is large enough, so
-        is every larger one, and k always is. For k = 1 it is 1. You may call
-        positions_asked(beta, k), how many children are asked on average: for beta = .5 and k =
-        2 it is 1.5, and arrays work too; np.minimum(a, b), np.where(test, a, b) and x.sum(-1,
-        keepdims=True). rounds and parts may stay unused.""",
-        """Bisection: keep a lower end that is too small and an upper end that is large enough,
-        and return the upper one, a row each. 25 halvings are plenty.""",
-        lines=8, minutes=15, promise=partial(same_text, KSEQ),
-        examples={
-            # beta = (.42 + .3) / 1.2 + .2 = .8, and 1 + (1 - .8) = 1.2
-            "draft (.5 .3 .2), target (.42 .3 .28), k = 2: shape, rho, is a token overfull?":
-                (rho(NEAR, 2), ((1, 1), 1.2, False)),
-            # beta = .5 / rho, so 2 - .5 / rho = rho, rho = 1 + sqrt(1/2)
-            "half of that target (the dummy has the rest), k = 2":
-                (rho(NEAR / 2, 2), ((1, 1), 1.7071, False)),
-            "target equal to the draft, k = 2": (rho(DRAFT, 2), ((1, 1), 1.0, False)),
-            "the first target again, k = 1": (rho(NEAR, 1), ((1, 1), 1.0, False)),
-            # beta = .6 / 1.6099 + .2 = .5727, and 1 + .4273 (1 + .4273) = 1.6099
-            "target (.3 .3 .4), k = 3":
-                (rho(np.array([[0.3, 0.3, 0.4]]), 3), ((1, 1), 1.6099, False)),
-            "the first two in one call": (lambda f: f(
-                DRAFT.repeat(2, 0), np.concatenate([NEAR, NEAR / 2]), 2).round(4),
-                [[1.2], [1.7071]]),
         }),
 ]

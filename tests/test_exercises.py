@@ -125,13 +125,6 @@ def test_an_exercise_filled_with_the_taught_bodies_passes(number):
      "return left / left.sum() if left.sum() > 0 else target_probs", "done", ""),
     ("01", "residual", "left = (target_probs - draft_probs).clamp(min=0)\n"
      "return left / left.sum() if left.sum() > 1e-3 else target_probs", "wrong", "(.5004, .4996)"),
-    # one rho for all problems of a call
-    ("06", "smallest_rho", "low, high = 1.0, float(k)\n"
-     "for _ in range(30):\n"
-     "    rho = (low + high) / 2\n"
-     "    beta = np.minimum(draft_probs, target_mass / rho).sum(-1, keepdims=True)\n"
-     "    low, high = (rho, high) if (positions_asked(beta, k) > rho).any() else (low, rho)\n"
-     "return np.full((len(draft_probs), 1), high)", "wrong", "the first two in one call"),
 ])
 def test_what_is_said_of_an_answer(number, name, body, status, message):
     got = verdict(number, name, body)
