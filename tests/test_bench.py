@@ -369,48 +369,16 @@ def test_the_paper_in_one_number():
     assert room.price_of_a_round(rows) == 2  # all of them on the line tau / 2
 
 
-class FixedTarget:
-    """Says (1/2, 1/4, 1/4) whatever it reads, or (1/4, 1/4, 1/2) after token 2."""
-
-    device, block_size = torch.device("cpu"), 6
-
-    def __call__(self, tokens):
-        table = torch.tensor([[0.5, 0.25, 0.25]] * 2 + [[0.25, 0.25, 0.5]])
-        return table[tokens].log(), None
-
-
-def test_perplexity_is_that_of_the_emitted_tokens_alone():
-    """After the prompt (0, 2), in units of ln 2: (1, 2, 1) and (2, 2, 2), texts off by -1 and 1."""
-    texts = [Generation([2, 0, 0], [], 1.0), Generation([1, 1, 1], [], 1.0)]
-    perplexity = CHAPTER[6].perplexity
-    value, error = perplexity(FixedTarget(), [[0, 2]], texts[:1], Sampler(1))
-    assert value == pytest.approx(16 ** (1 / 3)) and np.isnan(error)  # of one text: not known
-    value, error = perplexity(FixedTarget(), [[0, 2]] * 2, texts, Sampler(1))
-    # of the total: sqrt(2 (1 + 1)) = 2; of a token's mean: 2 / 6 = 1/3
-    assert (value, error) == pytest.approx((2 ** (5 / 3), 2 ** (5 / 3) * np.log(2) / 3))
-
-
 def test_rules_are_compared_tree_by_tree():
     """Differences 1, 0, 2 on a mean of 2: 50 percent; their deviation is 50 percent of it."""
     room, target = CHAPTER[6], random_gpt(3)
     assert room.gain(np.array([2.0, 3, 4]), np.array([1.0, 3, 2])) == pytest.approx(
         (50, 50 / 3 ** 0.5))
-    results = {name: [collect(start([1, 2, 3], 0), 40)]
-               for name, start in registry(6, target, Sampler(1)).items()}
-    trees = room.recorded_trees(results, 30)
+    generations = [collect(start([1, 2, 3], 0), 40)
+                   for start in registry(6, target, Sampler(1)).values()]
+    trees = room.recorded_trees(generations, 30)
     assert 15 < len(trees) <= 30
     tau = room.tau_by_tree({"TRV": room.RULES["TRV"]}, trees)["TRV"]
     for value, tree in zip(tau, trees, strict=True):
         ends, _ = room.RULES["TRV"].judge(*tree)
         assert value == pytest.approx(1 + float(ends[0] @ tree[0].depths))
-
-
-def test_the_worth_of_a_rule_is_free_of_luck(capsys):
-    """Rounds of 5 and 7 ms with rules of 1 and 3; plain steps of 2. Both: 2 and .5, 1.5 steps."""
-    CHAPTER[6].print_worth({
-        "plain": [text([1] * 10, verify=2)],
-        "LV + RRS": [text([3] * 10, draft=2, verify=2, accept=1)],
-        "LV + GR": [text([3] * 10, draft=2, verify=2, accept=3)],
-    }, {"LV + RRS": np.array([3.0, 4.5]), "LV + GR": np.array([4.2])})
-    assert [row[3:8] for row in table(capsys.readouterr().out)] == [
-        ["3.750", "2.00", "+", "0.50", "1.50x"], ["4.200", "2.00", "+", "1.50", "1.20x"]]
