@@ -16,11 +16,8 @@ from conditional_marginals import (
 )
 from ddtree import best_first_tree, marginal_children
 from exact import check_as_good_as_new, check_greedy, grid, loop_bias, outcomes, random_gpt
-from iid_trees import SampledTreeDrafter
-from layer_verification import LayerVerification
 from nanogpt.exact.trees import best_mass
 from nanogpt.sampling import Dice, Sampler
-from single_step_rules import KSEQ
 from test_ddtree import prefixes, random_drafter
 from tree_attention import TreeDrafter, multi_round, speculate
 
@@ -149,14 +146,6 @@ def test_a_drawn_draft_is_judged_by_p_over_q():
     assert kept == pytest.approx(by_ratio, abs=1e-6) and by_walk < 0.9 * kept
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS[:3], ids=str)
-def test_independent_chains_under_layer_verification_lose_nothing(sampler):
-    assert distance(
-        lambda sampler, dice: SampledTreeDrafter(
-            ToyLevels(), [-1, 0, 0, 1, 2], sampler, dice),
-        LayerVerification(KSEQ), sampler, length=3) < 1e-12
-
-
 class Misreporting(TreeDrafter):
     """Draws rightly, and tells the accept rule another distribution than it drew from."""
 
@@ -244,13 +233,6 @@ def test_marginals_are_the_conditionals_summed(temperature):
             step = torch.softmax((h[slot] + W[slot, before]) / temperature, -1)
             summed += probability(h, W, 6, prefix, temperature) * step
         torch.testing.assert_close(marginals[slot], summed, rtol=0, atol=1e-6)
-
-
-def test_near_the_end_of_the_window():
-    network = random_drafter(random_gpt(2, block_size=64), 5, transition=True)
-    drafter = ConditionalTreeDrafter(network, 9)
-    assert len(drafter.propose(6, 0)) == 1
-    assert int(drafter.propose(6, 2).depths.max()) == 2
 
 
 def test_bad_input():

@@ -142,19 +142,12 @@ def test_gr_reaches_the_smallest_cut_at_the_papers_size():
             assert (step(draft, scale * target, k).out.sum(-1) <= value + 1e-12).all()
 
 
-@pytest.mark.parametrize("iterations", [0, 1, 3, 30])
-def test_capped_gr_fits_after_any_number_of_iterations(monkeypatch, iterations):
-    monkeypatch.setattr(CappedGR, "iterations", iterations)
-    for kind in KINDS:
-        draft, target = problems(kind, 4, scale=0.9)
-        assert flow_error(CappedGR, draft, target, 2) < 1e-12
-
-
 def gaps(monkeypatch, draft, target, *iterations):
     """How much less than the optimum CappedGR sends after so many iterations, on average."""
     value, found = smallest_cut(draft, target, 2)[0], []
     for n in iterations:
         monkeypatch.setattr(CappedGR, "iterations", n)
+        assert flow_error(CappedGR, *problems("related", 4, scale=0.9), 2) < 1e-12
         found.append((value - CappedGR(draft, target, 2).out.sum(-1)).mean())
     return found
 
