@@ -118,14 +118,6 @@ def test_a_line_of_the_table_by_hand(capsys):
     assert plain_row[-2:] == ["1.00x", "2/2"] and plain_row[-3] == "500"
 
 
-def test_the_whole_text_must_be_the_same(capsys):
-    long = [text([1] * 20, 1.0)]
-    other = copy.deepcopy(long)
-    other[0].tokens[15] = 7
-    bench.print_results({"plain": long, "x": other}, greedy=True)
-    assert table(capsys.readouterr().out)[1][-1] == "0/1"
-
-
 def test_medians_and_spreads():
     assert bench.histogram([0, 0, 1, 4, 7]) == "40 20  0  0 40"
     ours, plain = [text([1] * 8, ms) for ms in (4.0, 2.0, 1.0)], [text([1] * 8, 8.0)] * 3
@@ -164,17 +156,6 @@ def test_the_account_names_the_fastest_method_and_its_largest_part(capsys):
     assert out.endswith("not 3.00x. The largest part is verifying more than one row.\n")
     # The longest round, 11 ms, fills 32 characters.
     assert "d" * 26 + "v" * 4 + "a" in out and "dvvvvvvva" in out
-
-
-@pytest.mark.parametrize("rounds, verdict", [
-    ([text([3, 3], verify=2.001)], "A round costs no more than a plain step, so nothing of tau"),
-    ([text([3, 3], verify=2.02)], "That is why the speed-up is not 3.00x"),
-    ([text([3], verify=2.1)] * 2 + [text([2] * 100, verify=2.1)],
-     "Tau pools the prompts and the speed-up is their median"),
-])
-def test_a_speed_up_near_tau_is_told_in_another_way(rounds, verdict):
-    assert verdict in bench.why_not_faster(
-        "x", {"plain": [text([1] * 6, verify=2)] * len(rounds), "x": rounds})
 
 
 # seconds, on a fake clock: sums of powers of two say what they are made of

@@ -7,7 +7,7 @@ import torch
 
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
 from exact import random_gpt
-from nanogpt.model import GPT, GPTConfig, norm
+from nanogpt.model import norm
 from nanogpt.sampling import Sampler
 from test_ddtree import random_drafter
 from train_drafter import block_mask, drafter_loss
@@ -136,8 +136,3 @@ def test_features_stand_in_the_order_of_their_layers():
     assert network.features(hidden)[0, 1].tolist() == [0.0] * 16 + [1.0] * 16 + [2.0] * 16
 
 
-@pytest.mark.parametrize(
-    "layers, features", [(6, (2, 4, 6)), (4, (1, 2, 4)), (2, (1, 2)), (1, (1,))])
-def test_which_layers_the_drafter_reads(layers, features):
-    target = GPT(GPTConfig(5, 8, layers, 1, 4))
-    assert BlockConfig.reading(target, 3) == BlockConfig(3, feature_layers=features)

@@ -115,25 +115,6 @@ def test_chains_fill_the_window_to_its_last_row():
     assert drafted[:7] == [4, 4, 3, 4, 2, 4, 2]
 
 
-def test_a_drafter_equal_to_the_target_is_always_accepted():
-    target = random_gpt(3, block_size=128)
-    for sampler in (Sampler(0), Sampler(1)):
-        steps = speculate_chain(target, GPTDraft(target), [1, 2, 3], 4, sampler, Dice(0))
-        text = collect(steps, 51)
-        assert text.tau == 5
-        assert all(step.drafted == step.detail.accepted == 4 for step in text.steps)
-
-
-def test_the_small_gpt_drafts_by_a_plain_forward_over_the_text():
-    small, text = random_gpt(7, block_size=64), [1, 2, 3]
-    drafter = GPTDraft(small)
-    drafter.observe(text)
-    drafted, draft_probs = draft(drafter, 4, 4, Sampler(1), Dice(3))
-    logits, _ = small(torch.tensor([[*text, 4, *drafted[:3]]]))
-    torch.testing.assert_close(
-        torch.stack(draft_probs), Sampler(1)(logits[0, 3:]), rtol=0, atol=1e-12)
-
-
 # ---------------------------------------------------------------- the sweep, by hand
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from nanogpt import graphs
-from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
+from block_diffusion import BlockConfig, BlockDrafter
 from conditional_marginals import decode_conditional
+from merged_trees import prefixes
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
@@ -48,47 +49,26 @@ def captured(monkeypatch):
 
 
 def texts(target, network, sampler, n=150):
-    """Plain decoding and DDTree in turn on one model, over the window's end."""
+    """Plain decoding and DDTree in turn on one model, over the window's end; and what was drafted,
+    for a wrong draft changes no text."""
     runs = [plain_decode(target, [3, 1, 4], sampler, Dice(0)),
             decode_conditional(target, network, 9, [3, 1, 4], sampler, Dice(0)),
             plain_decode(target, [2, 7], sampler, Dice(1))]
     tokens = [[] for _ in runs]
+    drafted = []
     while min(map(len, tokens)) < n:
         for text, run in zip(tokens, runs, strict=True):
-            text += next(run).tokens
-    return [text[:n] for text in tokens]
+            step = next(run)
+            text += step.tokens
+            if step.drafted:
+                drafted.append(prefixes(step.detail.tree))
+    return [text[:n] for text in tokens], drafted
 
 
 @pytest.mark.parametrize("sampler", [Sampler(0), Sampler(1)])
 def test_texts_are_equal(captured, sampler):
     eager, fast = (texts(*pair, sampler) for pair in captured)
     assert eager == fast
-
-
-@torch.inference_mode()
-def test_logits_features_and_marginals_are_equal(captured):
-    results = []
-    for target, network in captured:
-        cache, draft = target.new_cache(), BlockDraft(network)
-        _, hidden = target(torch.arange(1, 13)[None], cache=cache)
-        cache.commit(list(range(12)))
-        draft.observe(None, hidden, list(range(12)))
-        draft.logits(5, 9)  # the prefill's rows, more than a captured pass takes
-        out = []
-        for parents, path in (([-1, 0, 0, 1, 2], [0, 2, 4]), ([-1], [0]), ([-1, 0, 1], [0, 1, 2])):
-            n = len(parents)
-            mask = torch.eye(n, dtype=torch.bool)
-            for row, parent in enumerate(parents[1:], 1):
-                mask[row] |= mask[parent]
-            positions = cache.length + mask.sum(1) - 1
-            logits, hidden = target(torch.arange(n)[None], positions, mask, cache)
-            out += [logits[0].clone(), hidden[2][0].clone()]
-            cache.commit(path)
-            draft.observe(None, hidden, path)
-            out.append(draft.logits(7, 9))
-        results.append(out)
-    for eager, fast in zip(*results, strict=True):
-        torch.testing.assert_close(fast, eager, rtol=1e-5, atol=1e-5)
 
 
 def test_a_window_that_is_full_is_refused(captured):

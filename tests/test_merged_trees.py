@@ -46,13 +46,6 @@ def random_tree(seed, vocab=3, size=9):
 # ---------------------------------------------------------------- the merge
 
 
-def test_worked_example_of_the_paper():
-    union = merge(FIRST, SECOND)
-    assert union.tokens.tolist() == [9, 1, 2, 3, 1, 4, 5]
-    assert union.parents.tolist() == [-1, 0, 1, 1, 0, 4, 0]
-    assert union.depths.tolist() == [0, 1, 2, 2, 1, 2, 1]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_invariants_of_the_merge(seed):
     first, second = random_tree(seed, size=2 + seed), random_tree(seed + 100, size=7)
@@ -107,15 +100,6 @@ def test_path_matrix_acceptance_is_the_walk_on_the_tree(greedy):
         assert tree.parents[path].tolist() == [-1, *path[:-1]]
         lengths.append(length)
     assert max(lengths) >= 3 and min(lengths) == 0
-
-
-def test_both_toy_subtrees_hold_equal_prefixes():
-    """What makes the next test worth something."""
-    pair = toy_pair(budget=3)
-    for drafter in pair:
-        started(drafter.head, PROMPT)
-    first, second = (set(prefixes(drafter.propose(2, 9))) for drafter in pair)
-    assert len(first & second) > 1
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)

@@ -5,9 +5,7 @@ import torch
 
 from nanogpt.decoding import Context, Generation, Step, collect
 from nanogpt.model import norm, rope_tables, rotate
-from nanogpt.sampling import Dice, Sampler
 from test_chain_specdec import random_gpt
-from tree_attention import Tree, speculate
 
 # ---------------------------------------------------------------- rotary positions
 
@@ -96,30 +94,6 @@ def test_the_room_is_what_fits_below_the_root(length):
     assert context.full == (length == 31)
     context.text = [2] * 32  # full: it starts anew from the last half
     assert len(context.prefill()[0]) == 16 and context.room == 15
-
-
-@pytest.mark.parametrize("extra", [0, 1])
-def test_a_tree_may_be_as_deep_as_the_room_and_no_deeper(extra):
-    class Deep:
-        """Proposes a line that reaches the last row of the window, or one beyond."""
-
-        def reset(self):
-            pass
-
-        def observe(self, *args):
-            pass
-
-        def propose(self, root, room):
-            n = room + extra
-            return Tree([root] * (1 + n), list(range(-1, n)))
-
-    steps = speculate(random_gpt(1), Deep(), [1] * 20, Sampler(0), Dice(0))
-    next(steps)
-    if extra:
-        with pytest.raises(ValueError, match="the tree is 12 deep; only 11 fit"):
-            next(steps)
-    else:
-        assert next(steps).drafted == 11
 
 
 # ---------------------------------------------------------------- collecting a text

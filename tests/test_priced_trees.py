@@ -53,13 +53,6 @@ def test_wrong_choices_are_caught(name, sentence):
         check_best(WRONG[name][sentence])
 
 
-def test_a_step_is_looked_over_by_hand():
-    nodes = [(0, 0, 0.3), (1, 0, 0.2), (2, 0, 0.1)]
-    price = [1, 3, 3, 6]
-    assert slopes(price) == [1, 0, 3]
-    assert worth_verifying(nodes, price, slopes(price), 0.2) == nodes[:2]
-
-
 @pytest.mark.parametrize("curve, log_probs, chosen", [
     ({1: 2.0, 64: 2.0}, [[0.5, 0.5]] * 4, 30),  # rows are free: up to the heap's end
     ({1: 2.0, 8: 2.0, 9: 99.0}, [[0.5, 0.5]] * 4, 7),  # and up to the wall
@@ -154,15 +147,6 @@ def test_luck_makes_longer_chains():
         rounds(PricedChainDrafter(TreeDrafter(ToyDraft(ToyModel(1, 3)), ()), price, 0), n, 30)
         for n in (0, 9))
     assert max(unlucky[5:]) < min(lucky[5:]) == 4
-
-
-def test_a_new_window_is_no_round():
-    drafter = PricedTreeDrafter(ToyBlock(ToyModel(1, 3)), [1, 1, 1], 0)
-    rounds(drafter, 1, 3)
-    past = drafter.past
-    drafter.reset()
-    drafter.observe([0] * 9, None, list(range(9)))
-    assert drafter.past is past
 
 
 # ---------------------------------------------------------------- on the network

@@ -19,7 +19,6 @@ from nanogpt.transformers_model import (
     TransformersModel,
     check_branching,
     pack,
-    pick_dtype,
 )
 from tiny_models import CONTEXT, NAMES, V, close, noisy, random_dflash, text, tiny
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate, walk
@@ -175,18 +174,6 @@ def test_a_layer_with_a_bias_is_not_packed(monkeypatch):
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4))
     pack(layers, torch.float32)
     assert [type(layer).__name__ for layer in layers] == ["Identity", "Linear"]
-
-
-@pytest.mark.parametrize("faster, packs, device, wanted", [
-    (True, True, "cpu", (torch.float32, torch.bfloat16)),
-    (True, False, "cpu", (torch.float32, None)),
-    (False, True, "cpu", (torch.float32, torch.float32)),
-    (True, False, "cuda", (torch.bfloat16, None)),
-])
-def test_the_precision_is_the_machines_fastest(monkeypatch, faster, packs, device, wanted):
-    monkeypatch.setattr(transformers_model, "bf16_is_faster", lambda device: faster)
-    monkeypatch.setattr(transformers_model, "can_pack", lambda dtype=None: packs)
-    assert pick_dtype("auto", torch.device(device)) == wanted
 
 
 # ---------------------------------------------------------------- the loop, unchanged
