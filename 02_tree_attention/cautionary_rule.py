@@ -1,8 +1,8 @@
 """A rule that looks right and is not: one coin a node, and the longest path wins.
 
-This is how the article "Tree-Based Speculative Decoding" accepts a tree. Every node gets the coin
-of chapter 01, min(1, target / draft). Of the paths whose nodes all passed, the longest is taken,
-and the target adds a token behind its end. Nothing crashes and the text looks fine, but its
+It is a natural rule that you will meet in blog posts and repositories. Every node gets the coin of
+chapter 01, min(1, target / draft). Of the paths whose nodes all passed, the longest is taken, and
+the target adds a token behind its end. Nothing crashes and the text looks fine, but its
 distribution is no longer the target's.
 
 The proof of chapter 01 says that token x comes out with probability

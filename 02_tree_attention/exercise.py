@@ -1,4 +1,4 @@
-"""Chapter 02: 5 blanks to fill. Grade them with
+"""Chapter 02: 4 blanks to fill. Grade them with
 
     python tests/grade.py 02
 
@@ -9,19 +9,6 @@ and ask for a hint with `python tests/grade.py 02 --hint NAME`. Replace each
 import numpy as np
 import torch
 from chain_specdec import acceptance_probability, residual
-
-# * Which n tokens become children? The most probable ones, best first. probs is a tensor (V,).
-# Return a list of at most n token numbers. You may call torch, for instance probs.topk(2),
-# whose .indices are the places of the two largest entries, and x.tolist(). Mind a vocabulary
-# that is smaller than n.
-# About 1 line, 3 minutes.
-# Example: probs (.1, .4, .2, .3), n = 2 -> [1, 3]
-
-
-def top(probs, n):
-    """The n most probable tokens. probs (V,) -> a list; shorter if V < n."""
-    raise NotImplementedError("not yet: top")
-
 
 # ** Row i may attend to column j if j is i itself or an ancestor of i. Build the mask from the
 # parents: a torch tensor (N, N) of booleans. Parents stand before their children; parents[0] is

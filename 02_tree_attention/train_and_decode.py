@@ -1,4 +1,4 @@
-"""Tree speculation for real: the worked example, the bias, and chain against trees.
+"""Tree speculation for real: what a wrong rule does, and what more drafts are worth.
 
     python 02_tree_attention/train_and_decode.py
 
@@ -12,21 +12,14 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import (
-    chain_and_best_tree,
-    draw_chain_against_trees,
-    print_bias_of_the_rules,
-    print_chain_against_trees,
-    registry,
-)
-from experiments.worked_example import print_worked_example, save_real_step
+from bench import breaks, fork, print_forks, registry
 from nanogpt.bench import print_tables
-from nanogpt.clock import cost_curve
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
+from pictures import draw_biases, draw_fork, save_examples
 from tree_attention import TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 
@@ -59,29 +52,27 @@ def main(argv=None):
     steps = speculate(target, drafter, prompt, Sampler(0), Dice(args.seed))
     cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
-    # What the chapter shows by hand: the article's tree, and what its accept rule gets wrong.
-    print_worked_example(args.out)
-    print_bias_of_the_rules(args.out)
-    save_real_step(target, models["57K GPT"], prompt, dataset.tokenizer, args.out)
+    # A tree by hand, and what a natural rule gets wrong.
+    save_examples(args.out)
+    plots.save(draw_biases(breaks()), args.out / "bias.png")
 
-    # Chains and trees with the same number of nodes cost the target the same, c(N) milliseconds.
-    prompts, curve = held_out_prompts(dataset, args.prompts), cost_curve(target)
+    # Chains and trees with the same number of drafts cost the target the same, c(N) milliseconds.
+    prompts, found = held_out_prompts(dataset, args.prompts), {}
     for sampler in args.samplers:
-        walked = {}
         # At temperature 0 only one child can be drawn: the sampled tree is a chain.
         for rule in [walk, multi_round][:1 + (sampler.temperature > 0)]:
-            for name, model in models.items():
-                results, = print_tables(
-                    args, target, prompts, [sampler],
-                    lambda sampler, m=model, r=rule: registry(target, m, sampler, r),
-                    f", {name} drafter, {rule.__name__}", turn=None).values()
-                print()
-                table = chain_and_best_tree(results, curve)
-                print_chain_against_trees(table, curve)
-                if rule is walk:
-                    walked[name] = table
-        plots.save(draw_chain_against_trees(walked),
-                   args.out / f"budget_T{sampler.temperature:g}.png")
+            tables = {name: print_tables(
+                args, target, prompts, [sampler],
+                lambda sampler, m=model, r=rule: registry(target, m, sampler, r),
+                f", {name} drafter, {rule.__name__}", turn=None)[sampler.temperature]
+                for name, model in models.items()}
+            forks = {name: fork(table) for name, table in tables.items()}
+            plots.save(draw_fork(forks, sampler.temperature),
+                       args.out / f"fork_{rule.__name__}_T{sampler.temperature:g}.png")
+            found |= {f"{name}, {rule.__name__}, T = {sampler.temperature:g}": table
+                      for name, table in tables.items()}
+    print()
+    print_forks(found)
     print(f"\nfigures: {args.out}")
 
 

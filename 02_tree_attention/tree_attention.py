@@ -12,8 +12,8 @@ of chapter 01:
 A chain is a tree of width 1, and with it this file reproduces chapter 01 bit for bit.
 
 Sources: Miao et al., "SpecInfer" (2023), tree attention and multi-step speculative sampling; Jeon
-et al., "Recursive Speculative Decoding" (2024), children without replacement. The article
-"Tree-Based Speculative Decoding" has the same tree; for its accept rule see cautionary_rule.py.
+et al., "Recursive Speculative Decoding" (2024), children without replacement. A natural rule that
+is not lossless is in cautionary_rule.py.
 """
 
 from dataclasses import dataclass
@@ -47,11 +47,9 @@ class Tree:
     picked from (target_probs are aligned alike). None if the drafter has no such rows to give.
     Raises ValueError if the parents do not make a tree.
 
-    The article's worked example, root -> c0 -> c2, c3 and root -> c1 -> c4, c5, depth first (there
-    the root is called cur):
+    Two children everywhere, depth 2, one path after the other:
 
         row       0   1   2   3   4   5   6
-        token  root  c0  c2  c3  c1  c4  c5
         parent   -1   0   1   1   0   4   4
         depth     0   1   2   2   1   2   2
     """

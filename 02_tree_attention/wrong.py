@@ -2,18 +2,12 @@
 
 from nanogpt.exact.slips import slips
 from nanogpt.model import KVCache
-from tree_attention import ancestor_mask, multi_round, top, walk
+from tree_attention import ancestor_mask, multi_round, walk
 
 SEES = "mask[row] |= mask[parents[row]]"
 RETURN = "return torch.from_numpy(mask)"
 GATHER = "self.kv[..., self.length:self.length + n, :] = self.kv.index_select(-2, index)"
 WRONG = {
-    "top": slips(top, {
-        "the least probable tokens come first": ("len(probs))", "len(probs)), largest=False"),
-        "n may not exceed the vocabulary, and is not capped": ("min(n, len(probs))", "n"),
-        "the tokens come in the order of their ids": (
-            "probs.topk", "sorted(probs.topk", ".tolist()", ".tolist())"),
-    }),
     "ancestor_mask": slips(ancestor_mask, {
         "siblings are visible": (
             RETURN, f"mask |= np.tril(parents[:, None] == parents)\n    {RETURN}"),

@@ -13,7 +13,6 @@ from tree_attention import Tree, TreeDrafter, speculate
 
 PARENTS = torch.tensor([-1, 0, 1, 1, 0, 4])  # root -> 1 -> 2, 3 and root -> 4 -> 5
 TREE = Tree([7, 1, 2, 0, 2, 1], PARENTS)
-PROBS = torch.tensor([0.1, 0.4, 0.2, 0.3])
 
 
 class Sure(Script):
@@ -69,19 +68,6 @@ def kept(*rows):
 
 
 BLANKS = [
-    Blank(
-        "tree_attention:top",
-        """* Which n tokens become children? The most probable ones, best first. probs is a
-        tensor (V,). Return a list of at most n token numbers. You may call torch, for instance
-        probs.topk(2), whose .indices are the places of the two largest entries, and x.tolist().
-        Mind a vocabulary that is smaller than n.""",
-        "torch.topk; a vocabulary may be smaller than n.",
-        lines=1, minutes=3, promise=same_text,
-        examples={
-            "probs (.1, .4, .2, .3), n = 2": ((PROBS, 2), [1, 3]),
-            "the same, n = 9": ((PROBS, 9), [1, 3, 2, 0]),
-            "what comes back is a": (lambda f: type(f(PROBS, 2)).__name__, "list"),
-        }),
     Blank(
         "tree_attention:ancestor_mask",
         """** Row i may attend to column j if j is i itself or an ancestor of i. Build the mask

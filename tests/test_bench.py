@@ -257,29 +257,19 @@ def test_greedy_texts_are_plain_decodings_and_turns_disturb_no_drafter(chapter):
                 assert whole[name][0].tokens == whole["plain"][0].tokens, name
 
 
-def test_shapes_hold_their_budget_and_the_fastest_tree_stands_beside_the_chain():
+def test_chains_and_trees_hold_equal_budgets_and_begin_with_the_chain_of_4(capsys):
     room, model = CHAPTER[2], TreeBigram(torch.arange(400) * 7 % 11, 11)
-    assert [room.shape_name(s) for s in ((1, 1, 1), (2, 1))] == ["chain 3", "tree 2-1"]
-    for budget, shapes in room.SHAPES.items():
+    assert [room.shape_name(s) for s in ((1, 1, 1), (2, 1))] == ["chain of 3", "tree 2-1"]
+    assert room.CHAINS[0] == room.TREES[0] == (1,) * 4
+    for shapes in zip(room.CHAINS, room.TREES, strict=True):
         for shape in shapes:
-            assert room.draft_tokens(shape) == budget
-            assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + budget
-    results = {"plain": [text([1, 1], 1000.0)], "chain 4": [text([2, 2], draft=250, verify=1000)],
-               "tree 2-1": [text([3, 3], 1250.0)], "tree 4": [text([2, 2], 1000.0)]}
-    (budget, pair), = room.chain_and_best_tree(results, {1: 1000.0, 9: 2000.0}).items()
-    assert (budget, pair["tree"]["name"], pair["tree"]["tau"]) == (4, "tree 2-1", 3)
-    assert pair["chain"]["speedup"] == pytest.approx(1.6)
-    assert pair["chain"]["predicted"] == pytest.approx(2 * 1000 / (1500 + 250))
-
-
-def test_one_is_ahead_if_the_mean_is_two_standard_errors_away():
-    def texts(*taus, ms=1.0):  # a prompt each, 10 steps
-        return [text([tau] * 10, ms) for tau in taus]
-
-    ahead, chain = CHAPTER[2].ahead, texts(2, 2, 2)
-    assert ahead(texts(4, 4, 5), chain, "tau") == 1 == -ahead(chain, texts(4, 4, 5), "tau")
-    assert ahead(texts(1, 2, 4), chain, "tau") == 0  # twice or half: no mean, all noise
-    assert ahead(texts(4, 4, 5, ms=9.0), chain, "tokens_per_second") == -1
+            assert room.draft_tokens(shape) == len(shapes[0])
+            assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + len(shapes[0])
+    results = {room.shape_name(s): [text([3, 3], 1500.0)] for s in room.CHAINS + room.TREES}
+    room.print_forks({"m": {"plain": [text([1, 1], 1000.0)]} | results})
+    first, second = table(capsys.readouterr().out)
+    assert first == ["m", "more", "depth"] + ["3.00,", "2.00x"] * 4
+    assert second == ["m", "second", "guesses"] + ["3.00,", "2.00x"] * 4
 
 
 def test_prices_and_gaps_of_merged_trees(capsys):

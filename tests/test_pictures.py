@@ -10,7 +10,7 @@ import torch
 
 from nanogpt import cli
 from chain_specdec import speculate_chain
-from nanogpt.decoding import collect
+from nanogpt.decoding import Generation, Step, collect
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.pictures import plots, step, tint
 from nanogpt.sampling import Dice, Sampler
@@ -185,8 +185,15 @@ def test_the_lessons_own_pictures_draw_what_they_are_given():
     heights = [patch.get_height() for patch in right.patches]
     assert [a + b for a, b in zip(heights[:3], heights[3:], strict=True)] == pytest.approx(
         p.tolist())  # what is kept and what is drawn make the target
-    ax = room["02"].draw_biases({"one": 0.25, "two": 0.0})
-    assert [patch.get_width() for patch in ax.patches] == [0.25, 0]
+    rejected = torch.stack([p / 2, p / 2])
+    ax, = room["02"].draw_emitted({"half": rejected}, p)
+    assert [patch.get_height() for patch in ax.patches] == pytest.approx(
+        [0.25, 0.15, 0.1] * 2)
+    texts = [Generation([0] * 7, [Step([0] * n)] * (6 // n), 1.0) for n in (2, 3)]
+    ways = {"more depth": {4: texts, 8: texts}, "second guesses": {4: texts, 8: texts}}
+    ax = room["02"].draw_fork({"m": ways, "n": ways})
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == [
+        f"{who}, {way}" for who in "mn" for way in ways]
     ax = room["04"].draw_same_rounds({"a": 1.0, "b": 2.0, "c": 2.5, "d": 3.0})
     assert [patch.get_width() for patch in ax.patches] == [1, 2, 2.5, 3]
     frames = room["05"].replay([[0.6, 0.3], [0.7, 0.2]], 3)
