@@ -131,7 +131,7 @@ def draw_second_step(draft_probs, target_probs, score, names):
 
     draft_probs, target_probs (V,); score: P[the first draft is accepted]; names: V texts.
     """
-    axes = new_axes(12.5, 2.8, columns=2)
+    axes = new_axes(10.5, 2.6, columns=2)
     passes = np.minimum(draft_probs, target_probs).sum() * score
     titles = (f"token by token: {{total}} flows, but the path is here with {two_digits(score)}: "
               f"{two_digits(passes)}", f"the target scaled by {two_digits(score)}: {{total}} flows")
@@ -171,7 +171,7 @@ def draw_offers(scores, draft_probs, target_probs, names):
 
     scores {node: a_v} of a layer; draft_probs, target_probs (V,) at its last node; names: V texts.
     """
-    left, right = new_axes(11.5, 3.2, columns=2)
+    left, right = new_axes(10, 3.2, columns=2)
     A, last = sum(scores.values()), list(scores)[-1]
     shares = {"TV: $a_v$": 1, "LV: $\\lambda_v = a_v / A$": 1 / A}
     for y, scale in enumerate(shares.values()):
@@ -217,7 +217,7 @@ def draw_lengths(panels):
     panels: {title: {rule: {"TV": x, "LV": y}, or {"": x}}} -> the Axes, a list.
     """
     names = list(dict.fromkeys(name for rules in panels.values() for name in rules))
-    axes = new_axes(3.6 * len(panels) + 1, 0.9 + 0.42 * len(names), columns=len(panels))
+    axes = new_axes(3.1 * len(panels) + 1, 0.9 + 0.42 * len(names), columns=len(panels))
     axes = axes if len(panels) > 1 else [axes]
     for ax, (title, rules) in zip(axes, panels.items(), strict=True):
         values = [x for found in rules.values() for x in found.values()]
