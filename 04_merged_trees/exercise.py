@@ -7,6 +7,32 @@ and ask for a hint with `python tests/grade.py 04 --hint NAME`. Replace each
 """
 
 import torch
+from merged_trees import path_matrix, prefixes
+from tree_attention import Tree
+
+# *** Both heads drafted a tree below the same root. Make one tree of their best `budget`
+# prefixes, each prefix in one row; the root costs no budget. A prefix that both heads guessed
+# has the better of its two scores. You may call prefixes(tree) (the token path of every row, in
+# order: [(), (1,), (1, 2)]; the root's is the empty one) and Tree(tokens, parents) (two lists,
+# an entry for each row, a parent before its children, -1 as the root's parent). Return the Tree
+# and a list with the score of each of its rows.
+# About 9 lines, 15 minutes.
+# Example: s-a-b, s-a-c and s-a-d, s-e with the probabilities a .6, b .4, c .1 and a .8, d .5, e
+#   .3; budget 3 -> {'()': 1, '(1,)': 0.8, '(1, 4)': 0.5, '(1, 2)': 0.4}
+
+
+def trie_merge(trees, scores, budget):
+    """One tree of the best prefixes of all trees, each prefix in one row.
+
+    trees: two or more below the same root, as large as their heads made them; scores: for each tree
+    the list of its nodes' cumulative log-scores, 0.0 for the root; budget: draft nodes of the
+    result -> Tree, scores (a list).
+
+    Example: a -> b and a -> b, c have three draft nodes side by side, and two in the trie (b, c).
+    With budget 3 there is room for the next best node of either tree.
+    """
+    raise NotImplementedError("not yet: trie_merge")
+
 
 # * In the union the rows of the first tree come first: the root, then its n_first draft nodes.
 # Behind them stand the draft nodes of the second tree, in their old order. Its root is not
@@ -25,26 +51,7 @@ def phi(row, n_first):
     raise NotImplementedError("not yet: phi")
 
 
-# ** List the paths from the root to the leaves: one row for each leaf, in the order of the
-# leaves' rows, the root's 0 first and -1 behind the end of a shorter path. You may use
-# tree.children[row] (the rows of a node's children: [2, 3], or [] for a leaf),
-# tree.parents[row] (the row of its parent, -1 for the root), tree.depths[row] (0 for the root,
-# 1 for its children), len(tree) (the number of rows) and torch, for instance torch.full((2, 3),
-# -1).
-# About 7 lines, 10 minutes.
-# Example: parents (-1, 0, 0, 2, 2) -> [[0, 1, -1], [0, 2, 3], [0, 2, 4]]
-
-
-def path_matrix(tree):
-    """The paths from the root to the leaves, one in each row (the article's matrix R_U).
-
-    -> (leaves, 1 + greatest depth) long: row numbers of the tree, -1 behind the end of a path.
-    Example: the chain 0 -> 1 -> 2 and the leaf 0 -> 3 give [[0, 1, 2], [0, 3, -1]].
-    """
-    raise NotImplementedError("not yet: path_matrix")
-
-
-# *** Go down all paths of the union at once. In each step the target draws one token for the
+# ** Go down all paths of the union at once. In each step the target draws one token for the
 # tokens that the remaining paths share so far, and only the paths that carry it next remain. If
 # none does, the path ends here and the drawn token is the next token. You may call
 # path_matrix(tree) (for instance [[0, 1, 2], [0, 4, -1]]; -1 is no row), tree.tokens[row] (the
@@ -52,13 +59,13 @@ def path_matrix(tree):
 # node) and dice.draw(probs) (a token: dice.draw of (0, 1, 0) is 1). Return the accepted path, a
 # list of rows that starts with 0, and the next token. Where both trees hold the accepted path,
 # either one will do.
-# About 10 lines, 15 minutes.
+# About 10 lines, 10 minutes.
 # Example: tokens (9 1 2 3 1 4 5), parents (-1 0 1 1 0 4 0), the target says 1, 4, 7: path, next
 #   token, how often the dice were asked -> [[0, 4, 5], 7, 3]
 
 
 def accept_paths(tree, target_probs, dice):
-    """Which drafts of a union stay, at any temperature.
+    """Which drafts of a union are accepted, at any temperature.
 
     tree: N nodes, in which siblings may carry the same token; target_probs (N, V): row i is the
     target's distribution of the token after node i -> path, a list of rows that starts with 0; the

@@ -1,25 +1,67 @@
-"""Merged trees: both heads' trees, verified at once.
+"""Merged trees: both heads' guesses in one tree, verified at once.
 
-    draft    both heads grow a tree below the same root; the second tree is shifted behind the first
-    verify   one forward over the union: a block-structured mask, positions by depth
-    accept   the target's tokens are drawn once for each prefix; every node that carries that
-             prefix moves on, in whichever tree it stands
+    draft    both heads grow a tree below the same root, and the two become one: a trie, in which
+             equal prefixes share a row, or the union side by side, the second tree behind the first
+    verify   one forward over it: the mask and the positions of any tree
+    accept   the target's token is drawn once for each prefix; whoever guessed it moves on
     commit   the rows of one accepted path; both heads advance
 
 Chapter 03 chose one tree before the target had said anything. Here nothing is chosen: in every
-step the union accepts what the better of the two trees would have accepted. The price is a wider
-verification.
+step the union accepts what the better of the two trees would have accepted.
 
-Source: "Merged-Tree Dual Drafting: Verify the Union Once" (2026). Its phi is `phi`, pi_U the
-merged parents, M_U the merged mask, R_U `path_matrix`, n_1 and n_2 the draft nodes of the trees.
+Source of the union side by side: "TAPS: Task Aware Proposal Distributions for Speculative
+Sampling", arXiv 2603.27027, and its code, Moe-Zbeeb/TAPS, `ea_model_dual.py`: shifted indices
+(`phi`), a block mask (`block_mask`), paths with -1 behind their end (`path_matrix`).
 """
 
 import torch
 
-from dual_draft_routing import BothHeads, best_nodes, check_counts, keep_rows  # chapter 03
+from dual_draft_routing import BothHeads, check_counts  # chapter 03
 from tree_attention import Tree  # chapter 02
 
-# ---------------------------------------------------------------- the merge
+# ---------------------------------------------------------------- the trie: a row for each prefix
+
+
+def prefixes(tree):
+    """The token path of each node from the root down, a list of tuples; the root's is ()."""
+    paths = [()]
+    for token, parent in list(zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True))[1:]:
+        paths.append(paths[parent] + (token,))
+    return paths
+
+
+def distinct_prefixes(tree):
+    """The token paths of all nodes, a set of tuples; the root's is left out.
+
+    Example: the tree 0 -> 1 -> 2 with the tokens s, a, b gives {(a,), (a, b)}.
+    """
+    return set(prefixes(tree)[1:])
+
+
+def trie_merge(trees, scores, budget):
+    """One tree of the best prefixes of all trees, each prefix in one row.
+
+    trees: two or more below the same root, as large as their heads made them; scores: for each tree
+    the list of its nodes' cumulative log-scores, 0.0 for the root; budget: draft nodes of the
+    result -> Tree, scores (a list).
+
+    Example: a -> b and a -> b, c have three draft nodes side by side, and two in the trie (b, c).
+    With budget 3 there is room for the next best node of either tree.
+    """
+    best = {}  # prefix -> the better of its scores
+    for tree, tree_scores in zip(trees, scores, strict=True):
+        for prefix, score in zip(prefixes(tree), tree_scores, strict=True):
+            best[prefix] = max(score, best.get(prefix, score))
+    # The best ones are again a tree: no parent scores below its child, in either tree. Of equal
+    # scores the parent comes first, for it was met first, and sorting keeps that order.
+    kept = sorted(best, key=best.get, reverse=True)[:1 + budget]  # the root () costs no budget
+    row = {prefix: i for i, prefix in enumerate(kept)}
+    tokens = [int(trees[0].tokens[0])] + [prefix[-1] for prefix in kept[1:]]
+    parents = [-1] + [row[prefix[:-1]] for prefix in kept[1:]]
+    return Tree(tokens, parents), [best[prefix] for prefix in kept]
+
+
+# ---------------------------------------------------------------- the union side by side
 
 
 def phi(row, n_first):
@@ -45,7 +87,7 @@ def merge(first, second):
 
 
 def block_mask(first, second):
-    """The article's mask M_U, written as blocks, (N, N) bool.
+    """The union's mask, written as blocks, (N, N) bool.
 
     `merge(first, second).mask` must equal it.
     """
@@ -55,7 +97,7 @@ def block_mask(first, second):
 
 
 def path_matrix(tree):
-    """The paths from the root to the leaves, one in each row (the article's matrix R_U).
+    """The paths from the root to the leaves, one in each row.
 
     -> (leaves, 1 + greatest depth) long: row numbers of the tree, -1 behind the end of a path.
     Example: the chain 0 -> 1 -> 2 and the leaf 0 -> 3 give [[0, 1, 2], [0, 3, -1]].
@@ -74,7 +116,7 @@ def path_matrix(tree):
 
 
 def accept_paths(tree, target_probs, dice):
-    """Which drafts of a union stay, at any temperature.
+    """Which drafts of a union are accepted, at any temperature.
 
     tree: N nodes, in which siblings may carry the same token; target_probs (N, V): row i is the
     target's distribution of the token after node i -> path, a list of rows that starts with 0; the
@@ -122,55 +164,6 @@ def draw_in_both_keep_longer(n_first):
         return max(results, key=lambda result: len(result[0]))
 
     return accept
-
-
-# ---------------------------------------------------------------- equal prefixes share a node
-
-
-def trie_merge(trees, scores, budget):
-    """The union as a trie: equal prefixes share one node, and the freed budget is refilled.
-
-    trees: two or more below the same root, as large as their heads made them; scores: for each tree
-    the list of its nodes' cumulative log-scores; budget: draft nodes of the result.
-    -> Tree, scores (a list).
-
-    Example: a -> b and a -> b, c have three draft nodes side by side, and two in the trie (b, c).
-    With budget 3 there is room for the next best node of either tree.
-    """
-    tokens, parents, best = [int(trees[0].tokens[0])], [-1], [0.0]
-    rows = {}  # (row of the parent in the trie, token) -> row in the trie
-    for tree, tree_scores in zip(trees, scores, strict=True):
-        place = [0]  # row in this tree -> row in the trie
-        nodes = zip(tree.tokens.tolist(), tree.parents.tolist(), tree_scores, strict=True)
-        for token, parent, score in list(nodes)[1:]:
-            key = place[parent], token  # a parent's place is known: it stands in an earlier row
-            if key not in rows:  # the first tree with this prefix
-                rows[key] = len(tokens)
-                tokens.append(token)
-                parents.append(place[parent])
-                best.append(score)
-            # Of two scores the better one. So no parent falls below its child: in the tree that
-            # gave the child its score, the parent's score was at least as high.
-            best[rows[key]] = max(best[rows[key]], score)
-            place.append(rows[key])
-    # Hence the `budget` best nodes are again a tree. Shared nodes leave room for others.
-    return keep_rows(tokens, parents, best, best_nodes(best, budget))
-
-
-def prefixes(tree):
-    """The token path of each node from the root down, a list of tuples; the root's is ()."""
-    paths = [()]
-    for token, parent in list(zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True))[1:]:
-        paths.append(paths[parent] + (token,))
-    return paths
-
-
-def distinct_prefixes(tree):
-    """The token paths of all nodes, a set of tuples; the root's is left out.
-
-    Example: the tree 0 -> 1 -> 2 with the tokens s, a, b gives {(a,), (a, b)}.
-    """
-    return set(prefixes(tree)[1:])
 
 
 # ---------------------------------------------------------------- drafters for chapter 02's loop

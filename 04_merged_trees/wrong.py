@@ -1,7 +1,7 @@
 """What goes wrong in chapter 04: {function: {what was done: the function that does it}}."""
 
 import merged_trees
-from merged_trees import accept_paths, draw_in_both_keep_longer, path_matrix, phi
+from merged_trees import accept_paths, draw_in_both_keep_longer, path_matrix, phi, trie_merge
 from nanogpt.exact.slips import replaced, slips
 from tree_attention import walk
 
@@ -16,18 +16,19 @@ def each_path_draws(tree, target_probs, dice):
     return max(results, key=lambda result: len(result[0]))
 
 
-PLACE = "matrix[i, tree.depths[row]]"
 WRONG = {
+    "trie_merge": slips(trie_merge, {
+        "the root takes a place of the budget": ("[:1 + budget]", "[:budget]"),
+        "of two equal prefixes the first head's score is kept": (
+            "max(score, best.get(prefix, score))", "best.get(prefix, score)"),
+        "of two equal prefixes the last head's score is kept": (
+            "max(score, best.get(prefix, score))", "score"),
+        "the scores of two equal prefixes are added": (
+            "max(score, best.get(prefix, score))", "score + best.get(prefix, 0.0)"),
+    }),
     "phi": slips(phi, {
         "the root is shifted as well": ("0 if row == 0 else ", ""),
         "the root is counted among the first tree's nodes": ("n_first + row", "n_first + 1 + row"),
-    }),
-    "path_matrix": slips(path_matrix, {
-        "missing entries hold the root instead of -1": ("), -1)", "), 0)"),
-        "the paths run from the leaf to the root": (
-            PLACE, "matrix[i, tree.depths[leaves[i]] - tree.depths[row]]"),
-        "-1 stands in front of a shorter path instead of behind it": (
-            PLACE, "matrix[i, tree.depths[row] - tree.depths[leaves[i]] - 1]"),
     }),
     "accept_paths": slips(accept_paths, {
         "only the first matching child is followed": walk,

@@ -1,15 +1,18 @@
 """The blanks of chapter 04."""
 
+import math
+
 import torch
 
 import merged_trees
 from dual_draft_routing import HeadDrafter
 from grading import Blank, Script, check_lossless
-from merged_trees import MergedDrafter, block_mask, merge
+from merged_trees import MergedDrafter, block_mask, merge, prefixes
+from merged_trees import trie_merge as taught
 from nanogpt.exact.toy_models import ToyHead, random_nodes
 from tree_attention import Tree, speculate
 
-SMALL = Tree([9, 1, 2, 3, 4], [-1, 0, 0, 2, 2])
+HEADS = Tree([9, 1, 2, 3], [-1, 0, 1, 1]), Tree([9, 1, 4, 5], [-1, 0, 1, 0])
 UNION = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])
 
 
@@ -24,17 +27,17 @@ def a_block_for_each_tree():
             "is not a block for each tree below the root")
 
 
-def paths_to_all_leaves():
-    """Every leaf once, and along a row each node is the next one's parent."""
+def each_prefix_once():
+    """The trie holds each of the best prefixes in one row, and with it every parent."""
     for seed in range(8):
-        tree = Tree(*random_nodes(seed))
-        paths = [[row for row in path if row >= 0]
-                 for path in torch.as_tensor(merged_trees.path_matrix(tree)).tolist()]
-        leaves = [row for row, below in enumerate(tree.children) if not below]
-        assert sorted(path[-1] for path in paths) == leaves, (
-            f"on parents {tree.parents.tolist()} the rows do not end in every leaf once")
-        assert all(tree.parents[path].tolist() == [-1, *path[:-1]] for path in paths), (
-            f"on parents {tree.parents.tolist()} a row is not a path of parents and children")
+        pair = [Tree(*random_nodes(seed + i)) for i in (0, 100)]
+        scores = [[-depth - i / 9 for i, depth in enumerate(tree.depths.tolist())]
+                  for tree in pair]
+        for budget in (3, 6):
+            trie, _ = merged_trees.trie_merge(pair, scores, budget)
+            wanted, _ = taught(pair, scores, budget)
+            assert len(trie) == len(wanted) and set(prefixes(trie)) == set(prefixes(wanted)), (
+                f"on {pair} with budget {budget} it does not hold the best {budget} prefixes")
 
 
 def same_text():
@@ -54,11 +57,41 @@ def accepted(*tokens):
     return call
 
 
-def whole_numbers(f):
-    return not torch.as_tensor(f(UNION)).is_floating_point()
+def best_of_both(budget, turn=1):
+    """{prefix: probability} of the trie of two trees: s -> a -> b, c and s -> a -> d, s -> e.
+
+    turn: -1 for the second tree first.
+    """
+    def call(f):
+        logs = [[math.log(value) for value in values]
+                for values in ((1, 0.6, 0.4, 0.1), (1, 0.8, 0.5, 0.3))]
+        trie, scores = f(HEADS[::turn], logs[::turn], budget)
+        return {prefix: round(math.exp(score), 3)
+                for prefix, score in zip(prefixes(trie), scores, strict=True)}
+
+    return call
 
 
 BLANKS = [
+    Blank(
+        "merged_trees:trie_merge",
+        """*** Both heads drafted a tree below the same root. Make one tree of their best `budget`
+        prefixes, each prefix in one row; the root costs no budget. A prefix that both heads
+        guessed has the better of its two scores. You may call prefixes(tree) (the token path of
+        every row, in order: [(), (1,), (1, 2)]; the root's is the empty one) and Tree(tokens,
+        parents) (two lists, an entry for each row, a parent before its children, -1 as the root's
+        parent). Return the Tree and a list with the score of each of its rows.""",
+        """A dictionary {prefix: score} holds each prefix once. Sort it by score. A node's token is
+        the last of its prefix, and its parent's row is that of the prefix without it.""",
+        lines=9, minutes=15, promise=each_prefix_once,
+        examples={
+            "s-a-b, s-a-c and s-a-d, s-e with the probabilities a .6, b .4, c .1 and a .8, d .5, "
+            "e .3; budget 3": (best_of_both(3), {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4}),
+            "the other head first, budget 3":
+                (best_of_both(3, -1), {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4}),
+            "the same, budget 4":
+                (best_of_both(4), {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4, (5,): 0.3}),
+        }),
     Blank(
         "merged_trees:phi",
         """* In the union the rows of the first tree come first: the root, then its n_first
@@ -72,25 +105,8 @@ BLANKS = [
             "row 2, n_first = 3": ((2, 3), 5), "row 3, n_first = 3": ((3, 3), 6),
         }),
     Blank(
-        "merged_trees:path_matrix",
-        """** List the paths from the root to the leaves: one row for each leaf, in the order of
-        the leaves' rows, the root's 0 first and -1 behind the end of a shorter path. You may
-        use tree.children[row] (the rows of a node's children: [2, 3], or [] for a leaf),
-        tree.parents[row] (the row of its parent, -1 for the root), tree.depths[row] (0 for the
-        root, 1 for its children), len(tree) (the number of rows) and torch, for instance
-        torch.full((2, 3), -1).""",
-        "A leaf has no children; climb by the parents, and write each row at its depth.",
-        lines=7, minutes=10, promise=paths_to_all_leaves,
-        examples={
-            "parents (-1, 0, 0, 2, 2)": ((SMALL,), [[0, 1, -1], [0, 2, 3], [0, 2, 4]]),
-            "parents (-1, 0, 1, 1, 0, 4, 0)":
-                ((UNION,), [[0, 1, 2], [0, 1, 3], [0, 4, 5], [0, 6, -1]]),
-            "only a root": ((Tree([1], [-1]),), [[0]]),
-            "the entries are whole numbers": (whole_numbers, True),
-        }),
-    Blank(
         "merged_trees:accept_paths",
-        """*** Go down all paths of the union at once. In each step the target draws one token
+        """** Go down all paths of the union at once. In each step the target draws one token
         for the tokens that the remaining paths share so far, and only the paths that carry it
         next remain. If none does, the path ends here and the drawn token is the next token. You
         may call path_matrix(tree) (for instance [[0, 1, 2], [0, 4, -1]]; -1 is no row),
@@ -101,7 +117,7 @@ BLANKS = [
         """Nodes with equal prefixes have equal distributions: draw in the row of any remaining
         path, but only once. When no path is left, the drawn token is the next root, and the
         path ends before it.""",
-        lines=10, minutes=15, promise=same_text,
+        lines=10, minutes=10, promise=same_text,
         examples={
             "tokens (9 1 2 3 1 4 5), parents (-1 0 1 1 0 4 0), the target says 1, 4, 7: path, "
             "next token, how often the dice were asked":
