@@ -1,14 +1,20 @@
-"""The chapter's pictures: the paper's worked example, a real step, and when a merge pays.
+"""The chapter's pictures: the trie of two heads' trees, the union side by side, a real round.
 
-Green is head 1 and pink head 2, blue the accepted path, orange the target's own token. What both
-heads drafted is dark.
+Green is head 1 and pink head 2, dark what both guessed; blue is the accepted path, orange the
+target's own token.
 """
 
 import math
-from importlib import import_module
 
 from dual_draft_routing import HeadDrafter  # chapter 03
-from merged_trees import MergedDrafter, accept_paths, block_mask, distinct_prefixes, merge, prefixes
+from merged_trees import (
+    MergedDrafter,
+    TrieDrafter,
+    accept_paths,
+    distinct_prefixes,
+    prefixes,
+    trie_merge,
+)
 from nanogpt.decoding import collect
 from nanogpt.packing import precision_of
 from nanogpt.pictures import plots
@@ -18,140 +24,87 @@ from nanogpt.sizes import SIZES
 from train_heads import get_target_and_heads  # chapter 03
 from tree_attention import Tree, speculate  # chapter 02
 
-estimated_speedup = import_module("04_merged_trees.bench").estimated_speedup
-FIRST = Tree([0, 1, 2, 3], [-1, 0, 1, 1])  # the paper's figure, n_1 = 3
-SECOND = Tree([0, 1, 4, 5], [-1, 0, 1, 0])
-# The same heads with one guess more each, and the score of every node: the sum of log q above it.
-FIRST_LONG = Tree([0, 1, 2, 3, 6], [-1, 0, 1, 1, 0])
-SECOND_LONG = Tree([0, 1, 4, 5, 7], [-1, 0, 1, 0, 1])
-SCORES = [0, -0.2, -1.0, -1.5, -2.2], [0, -0.3, -0.9, -1.4, -1.9]
-NAMES = ["s", "a", "b", "c", "d", "e", "f", "g"]
-# What holds both heads' drafts is black; the router, which gives one of two trees away, is grey.
-STYLES = {"head 1": (plots.HEADS[0], "o", "--"), "routed": (plots.FAINT, "s", "--"),
-          "merged": (plots.INK, "^", ":"), "trie-merged": (plots.INK, "D", "--")}
-
-
-def head_colors(tree, n_first):
-    """A colour for each row: the root's, n_first of head 1, the rest of head 2."""
-    return [plots.INK] + [plots.HEADS[row > n_first] for row in range(1, len(tree))]
+NAMES = "sabcdefg"
+# What each head guessed (a, ab, ac, f; a, ad, e, ag), with the probability of each path.
+TREES = Tree([0, 1, 2, 3, 6], [-1, 0, 1, 1, 0]), Tree([0, 1, 4, 5, 7], [-1, 0, 1, 0, 1])
+SCORES = [[math.log(value) for value in values]
+          for values in ((1, 0.8, 0.4, 0.2, 0.1), (1, 0.7, 0.45, 0.25, 0.15))]
 
 
 def save_figures(target, heads, prompt, tokenizer, out):
-    """Tree and mask of the worked example; a real step."""
-    union = merge(FIRST, SECOND)
-    plots.save(plots.draw_tree(union, NAMES.__getitem__, colors=head_colors(union, 3)),
+    """The trie of the worked example; a real round."""
+    plots.save(draw_trie(TREES, SCORES, *trie_merge(TREES, SCORES, 6))[0],
                out / "example.png")
-    labels = [f"{row}:{NAMES[int(token)]}" for row, token in enumerate(union.tokens)]
-    plots.save(plots.draw_mask(block_mask(FIRST, SECOND), labels, title="M of the union"),
-               out / "mask.png")
-    plots.save(draw_real_step(target, heads, prompt, tokenizer), out / "tree.png")
+    plots.save(draw_real_round(target, heads, prompt, tokenizer), out / "tree.png")
 
 
-def draw_real_step(target, heads, prompt, tokenizer, seed=1):
-    """The step of a real decoding that accepted most, one colour a head."""
-    drafter = MergedDrafter([HeadDrafter(head, budget=6) for head in heads])
-    run = speculate(target, drafter, prompt, Sampler(), Dice(seed), accept_paths)
-    step = max(collect(run, 60).steps[:-1], key=lambda step: len(step.tokens))
-    tree, path, target_probs = step.detail.tree, step.detail.path, step.detail.target_probs
-    colors = head_colors(tree, (len(tree) - 1) // 2)  # both trees hold equally many nodes
-    return plots.draw_tree(tree, lambda token: tokenizer.decode([token]), path, target_probs,
-                           colors=colors, next_token=step.tokens[-1])
+def by_head(tree, trees):
+    """A colour for each row: head 1's, head 2's, or dark, where both heads guessed the prefix."""
+    ours, theirs = map(distinct_prefixes, trees)
+    return [plots.INK if path in ours and path in theirs or not path
+            else plots.HEADS[path in theirs] for path in prefixes(tree)]
 
 
-def numbered(tree, names):
-    """The tree with its rows as tokens, and what to write on each: '4:a' in row 4."""
-    texts = [f"{row}:{names[int(token)]}" for row, token in enumerate(tree.tokens)]
-    return Tree(list(range(len(tree))), tree.parents), texts.__getitem__
+def draw_labelled(trees, titles, colors, texts):
+    """Trees side by side, with a text on each row -> the Axes, a list.
 
-
-def draw_row_numbers(trees, titles, colors, names=NAMES):
-    """Trees side by side, the row number in front of each token.
-
-    trees: a list of Tree; colors: for each tree a colour a row -> the Axes, a list.
+    trees: a list of Tree; titles, colors, texts: an entry for each tree, the last two a list.
     """
-    axes = plots.new_axes(3.3 * len(trees), 2.3, columns=len(trees))
-    for ax, tree, title, shades in zip(axes, trees, titles, colors, strict=True):
-        rows, text = numbered(tree, names)
-        plots.draw_tree(rows, text, ax=ax, colors=shades)
+    axes = plots.new_axes(3.6 * len(trees), 2.3, columns=len(trees))
+    for ax, tree, title, shades, words in zip(axes, trees, titles, colors, texts, strict=True):
+        rows = Tree(list(range(len(tree))), tree.parents)
+        plots.draw_tree(rows, words.__getitem__, ax=ax, colors=shades)
         ax.set_title(title, color=plots.INK, fontsize=10)
     return axes
 
 
-def draw_two_trees():
-    """The worked example before the merge."""
-    return draw_row_numbers([FIRST, SECOND], ["head 1's tree", "head 2's tree"],
-                            [head_colors(FIRST, 3), head_colors(SECOND, 0)])
+def draw_trie(trees, scores, trie, trie_scores):
+    """Two heads' trees and what the trie keeps of them, the probability of each path beside it."""
+    every, logs = [*trees, trie], [*scores, trie_scores]
+    texts = [[f"{NAMES[int(token)]} {math.exp(log):.2f}".replace("0.", ".") if row else "s"
+              for row, (token, log) in enumerate(zip(tree.tokens, values, strict=True))]
+             for tree, values in zip(every, logs, strict=True)]
+    return draw_labelled(every, [f"head 1: {len(trees[0]) - 1} guesses",
+                                 f"head 2: {len(trees[1]) - 1} guesses",
+                                 f"the trie: the best {len(trie) - 1} of both"],
+                         [[plots.INK] + [color] * 9 for color in plots.HEADS]
+                         + [by_head(trie, trees)], texts)
 
 
-def draw_merge_and_mask(union):
-    """The worked example after the merge: the tree, and who may attend to whom."""
+def draw_union_and_mask(union, n_first):
+    """Both trees side by side below one root, each row with its number; who may attend to whom."""
     left, right = plots.new_axes(8.6, 3.4, columns=2)
-    rows, text = numbered(union, NAMES)
-    plots.draw_tree(rows, text, ax=left, colors=head_colors(union, 3))
-    left.set_title("the union", color=plots.INK, fontsize=11)
-    labels = [text(row) for row in range(len(union))]
+    labels = [f"{row}:{NAMES[int(token)]}" for row, token in enumerate(union.tokens)]
+    colors = [plots.INK] + [plots.HEADS[row > n_first] for row in range(1, len(union))]
+    plots.draw_tree(Tree(list(range(len(union))), union.parents), labels.__getitem__, ax=left,
+                    colors=colors)
+    left.set_title("the union side by side", color=plots.INK, fontsize=11)
     plots.draw_mask(union.mask, labels, right, "row (left) sees column (top)")
     return left, right
 
 
-def draw_shared(sides, trie, n_first, second):
-    """The union side by side, and as a trie, in which a shared node is dark.
-
-    sides: n_first draft nodes of head 1, then head 2's; second: head 2's tree, with the guesses
-    that are new in the trie.
-    """
-    theirs = distinct_prefixes(second)
-    ours = distinct_prefixes(Tree(sides.tokens[:n_first + 1], sides.parents[:n_first + 1]))
-    paths, known = prefixes(trie), distinct_prefixes(sides)
-    shades = [plots.INK if path in ours and path in theirs or not path
-              else plots.HEADS[path in theirs] for path in paths]
-    new = [NAMES[path[-1]] for path in paths[1:] if path not in known]
-    return draw_row_numbers(
-        [sides, trie], [f"side by side: {len(sides) - 1} draft rows",
-                        f"as a trie: {len(trie) - 1} draft rows"
-                        + f", new: {', '.join(new)}" * bool(new)],
-        [head_colors(sides, n_first), shades])
+def draw_real_round(target, heads, prompt, tokenizer, seed=1):
+    """The round of a sampled text that accepted most, its trie coloured by who guessed what."""
+    drafter = TrieDrafter([HeadDrafter(head, budget=10) for head in heads], 10)
+    proposals = remember(drafter, "propose_both")
+    run = speculate(target, drafter, prompt, Sampler(), Dice(seed))
+    step, (trees, _) = max(zip(collect(run, 60).steps[:-1], proposals, strict=False),
+                           key=lambda found: len(found[0].tokens))
+    seen = step.detail
+    return plots.draw_tree(seen.tree, lambda token: tokenizer.decode([token]), seen.path,
+                           seen.target_probs, colors=by_head(seen.tree, trees),
+                           next_token=step.tokens[-1])
 
 
 def draw_same_rounds(means):
-    """Accepted drafts per round, had head 1, head 2, the router or the union been verified there.
+    """Accepted drafts per round in the same rounds, for each way to verify -> the Axes.
 
-    means: {name: mean number of accepted drafts}, in this order -> the Axes.
+    means: {name: mean number of accepted drafts}: head 1, head 2, the router, ways to merge.
     """
+    merged = [plots.INK] * (len(means) - 3)
     return plots.draw_ranked(means, "accepted drafts per round",
-                             [*plots.HEADS, plots.FAINT, plots.INK],
-                             title="the same rounds, four ways to verify")
-
-
-def draw_price_of_rows(lines, here):
-    """Speed-up against the price of a row: on the left drafting is free, on the right as measured.
-
-    lines: as merge_budgets.priced gives them, {name: (tau, draft nodes, drafting in plain steps)};
-    here: what one more row costs on this machine, in plain steps. Solid lines verify as many nodes
-    as the first one, broken lines more. -> the two Axes.
-    """
-    axes = plots.new_axes(10, 3.9, columns=2)
-    most = max(0.06, 1.25 * here)
-    prices = [most * i / 60 for i in range(61)]
-    fewest = next(iter(lines.values()))[1]
-    titles = ("drafting is free", "drafting costs what it costs here")
-    for ax, part, title in zip(axes, (0, 1), titles, strict=True):
-        for name, line in lines.items():
-            color, marker, broken = STYLES[name.split(",")[0]]
-            speedups = [estimated_speedup(line, price, part) for price in prices]
-            ax.plot([100 * price for price in prices], speedups, color=color, marker=marker,
-                    linestyle="-" if line[1] < 1.5 * fewest else broken, markevery=15, label=name)
-        ax.axvline(100 * here, color=plots.GREY, linewidth=1.4, zorder=0)
-        ax.text(100 * here, 0.98, " this machine", color=plots.FAINT, fontsize=8, va="top",
-                transform=ax.get_xaxis_transform())
-        plots.plain_frame(ax, title, "price of one more row, % of a plain step", "speed-up")
-    low, high = (pick(side(ax.get_ylim()) for ax in axes)  # one scale for both
-                 for pick, side in ((min, min), (max, max)))
-    for ax in axes:
-        ax.set_ylim(low, high)
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=len(lines), **plots.LOOK)
-    return axes
+                             [*plots.HEADS, plots.FAINT, *merged],
+                             title="the same rounds, verified in different ways")
 
 
 def step_round(args, dataset, device, prompt):

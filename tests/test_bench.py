@@ -272,31 +272,19 @@ def test_chains_and_trees_hold_equal_budgets_and_begin_with_the_chain_of_4(capsy
     assert second == ["m", "second", "guesses"] + ["3.00,", "2.00x"] * 4
 
 
-def test_prices_and_gaps_of_merged_trees(capsys):
-    """Methods that draft the same trees get one price; rows at .125: 3 / (1 + 1 + 1), 4 / 3.5."""
-    room = CHAPTER[4]
-    lines = room.priced({"plain": [text([1])], "head 1, 8": [text([2, 4], draft=2)],
-                         "routed, 8": [text([2, 4], draft=3)],
-                         "merged, 8 + 8": [text([3, 5], draft=5)]}, plain_ms=4.0)
-    assert list(lines.values()) == [pytest.approx(line) for line in (
-        (3, 5, 0.5), (3, 5, 1), (4, 5, 1))]
-    assert room.estimated_speedup((3, 8, 1), 0.125) == 1
-    assert room.estimated_speedup((4, 16, 0.5), 0.125) == pytest.approx(4 / 3.5)
-    room.print_gaps({"T = 0": {"routed, 2": [1, 2, 3, 2], "merged, 1 + 1": [1, 0, 3, 0]}})
-    first, second = table(capsys.readouterr().out)
-    # The gaps are 0, -2, 0, -2: deviation (4 / 3) ** 0.5, 4 rounds.
-    assert first[-1] == "2.00" and second[-3:] == ["-1.00", "+-", "1.15"]
-
-
-def test_three_ways_to_fill_the_same_rows_accept_no_more_than_both_trees():
+def test_what_every_way_to_verify_accepts_in_the_same_rounds():
+    """Nothing accepts more than both trees together, and these accept what the better one does."""
+    for tokens, n in (([5, 1], 0), ([1, 5], 1), ([1, 3, 2], 2), ([1, 2], 2)):
+        assert CHAPTER[4].accepted(Tree([9, 1, 2, 3], [-1, 0, 1, 1]), tokens) == n
     target, room = random_gpt(1), CHAPTER[4]
     recorded = [target, random_heads(target, 1), Sampler(1), [[1, 2], [2, 1]], 8, 25]
-    kept = room.equal_rows(*recorded)
-    assert list(kept) == ["routed, 8", "merged, 4 + 4", "trie-merged, 8"]
-    for i, (trees, _, tokens) in enumerate(room.recorded_rounds(*recorded)):
-        reach = [room.accepted(tree, tokens) for tree in trees]
-        assert kept["routed, 8"][i] in reach
-        assert max(lengths[i] for lengths in kept.values()) <= max(reach) <= len(tokens) - 1
+    one, two, chosen, *ways, both = room.same_rounds(*recorded).values()
+    rounds = list(room.recorded_rounds(*recorded))
+    assert len(rounds) == len(both) > 6
+    for i, (trees, _, tokens) in enumerate(rounds):
+        assert [one[i], two[i]] == [room.accepted(tree, tokens) for tree in trees]
+        assert chosen[i] in (one[i], two[i]) and both[i] == max(one[i], two[i]) < len(tokens)
+        assert all(way[i] <= both[i] for way in ways)
 
 
 def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():

@@ -32,7 +32,6 @@ from test_dual_draft_routing import (
 )
 from tree_attention import Tree, speculate, walk
 
-bench = importlib.import_module("04_merged_trees.bench")
 WRONG = importlib.import_module("04_merged_trees.wrong").WRONG
 # The paper's figure: three draft nodes in each tree, the same root.
 FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
@@ -193,17 +192,6 @@ def test_merging_accepts_what_the_better_head_would_have():
             assert len(path) == max(singles)
             differ, longest = differ + (singles[0] != singles[1]), max(longest, len(path))
     assert differ > 20 and longest > 2  # else the test would say little
-
-
-def test_what_everybody_accepts_in_the_same_rounds():
-    for tokens, n in (([5, 1], 0), ([1, 5], 1), ([1, 3, 2], 2), ([1, 2], 2)):
-        assert bench.accepted(FIRST, tokens) == n
-    target = random_gpt(1)
-    means, repeated, n = bench.same_rounds(target, random_heads(target, 1), Sampler(1), [[1, 2]],
-                                           6, 25)
-    one, two, chosen, union = means.values()
-    assert max(one, two, chosen) <= union <= one + two and chosen >= min(one, two)
-    assert 0 <= repeated < 0.5 and n > 3
 
 
 # ---------------------------------------------------------------- the trie

@@ -196,6 +196,10 @@ def test_the_lessons_own_pictures_draw_what_they_are_given():
         f"{who}, {way}" for who in "mn" for way in ways]
     ax = room["04"].draw_same_rounds({"a": 1.0, "b": 2.0, "c": 2.5, "d": 3.0})
     assert [patch.get_width() for patch in ax.patches] == [1, 2, 2.5, 3]
+    trie, _ = room["04"].trie_merge(room["04"].TREES, room["04"].SCORES, 6)
+    green, pink = plots.HEADS  # a by both; then ad, ab, e, ac, ag, best first
+    assert room["04"].by_head(trie, room["04"].TREES) == [
+        plots.INK, plots.INK, pink, green, pink, green, pink]
     frames = room["05"].replay([[0.6, 0.3], [0.7, 0.2]], 3)
     assert [mass for mass, _ in frames[-1][0]] == pytest.approx([0.6, 0.42, 0.3])
     flows = room["06"].tuple_flows(room["06"].SpS, p.double().numpy()[::-1].copy(),
