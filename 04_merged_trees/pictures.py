@@ -61,7 +61,7 @@ def draw_labelled(trees, titles, colors, texts):
 def draw_trie(trees, scores, trie, trie_scores):
     """Two heads' trees and what the trie keeps of them, the probability of each path beside it."""
     every, logs = [*trees, trie], [*scores, trie_scores]
-    texts = [[f"{NAMES[int(token)]} {math.exp(log):.2f}".replace("0.", ".") if row else "s"
+    texts = [[f"{NAMES[int(token)]}\u2009{math.exp(log):.2f}".replace("0.", ".") if row else "s"
               for row, (token, log) in enumerate(zip(tree.tokens, values, strict=True))]
              for tree, values in zip(every, logs, strict=True)]
     return draw_labelled(every, [f"head 1: {len(trees[0]) - 1} guesses",
@@ -83,7 +83,7 @@ def draw_union_and_mask(union, n_first):
     return left, right
 
 
-def draw_real_round(target, heads, prompt, tokenizer, seed=1):
+def draw_real_round(target, heads, prompt, tokenizer, seed=5):
     """The round of a sampled text that accepted most, its trie coloured by who guessed what."""
     drafter = TrieDrafter([HeadDrafter(head, budget=10) for head in heads], 10)
     proposals = remember(drafter, "propose_both")

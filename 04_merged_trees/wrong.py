@@ -1,9 +1,30 @@
-"""What goes wrong in chapter 04: {function: {what was done: the function that does it}}."""
+"""What goes wrong in chapter 04: {function: {what was done: the function that does it}}; and the
+lesson's table, which breaks the loop in four ways."""
+
+import torch
 
 import merged_trees
-from merged_trees import accept_paths, draw_in_both_keep_longer, path_matrix, phi, trie_merge
+from dual_draft_routing import HeadDrafter
+from merged_trees import (
+    MergedDrafter,
+    TrieDrafter,
+    accept_paths,
+    draw_in_both_keep_longer,
+    path_matrix,
+    phi,
+    trie_merge,
+)
+from nanogpt.cli import print_table
+from nanogpt.exact.enumeration import (
+    loop_distribution,
+    outcomes,
+    target_distribution,
+    total_variation,
+)
 from nanogpt.exact.slips import replaced, slips
-from tree_attention import walk
+from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget
+from nanogpt.sampling import Sampler
+from tree_attention import speculate, walk
 
 
 def each_path_draws(tree, target_probs, dice):
@@ -41,3 +62,60 @@ WRONG = {
         "the path does not start with the root": ("paths[0, :depth]", "paths[0, 1:depth]"),
     }),
 }
+
+
+class PhiForgotten(MergedDrafter):
+    """The second tree's parents are not moved."""
+
+    def propose(self, root, room):
+        with replaced(merged_trees, phi=lambda row, n_first: row):
+            return super().propose(root, room)
+
+
+class CausalMask(MergedDrafter):
+    """Every row sees all rows before it."""
+
+    def propose(self, root, room):
+        tree = super().propose(root, room)
+        tree.depths  # noqa: B018  computed now, from the parents: the positions stay right
+        tree.mask = torch.ones(len(tree), len(tree)).tril().bool()
+        return tree
+
+
+def judge(make, accept, temperature):
+    """-> total variation to plain decoding, and the mean number of tokens of a round, both exact.
+
+    make(pair) -> a drafter of two toy heads with 3 draft nodes each.
+    """
+    model, sampler, start = ToyModel(5, vocab=3), Sampler(temperature), [0, 1]
+    drafter = make([HeadDrafter(ToyHead(seed), depth=2, top_k=2, budget=3) for seed in (8, 9)])
+
+    def loop(dice):
+        return speculate(ToyTarget(model), drafter, start, sampler, dice, accept)
+
+    def round_length(dice):  # the first step is the prefill
+        return [len(step.tokens) for _, step in zip(range(2), loop(dice), strict=False)][1]
+
+    emitted = loop_distribution(loop, model, sampler, start, rounds=1, length=4)
+    return (total_variation(emitted, target_distribution(model, sampler, start, 4)),
+            sum(probability * n for n, probability in outcomes(round_length)))
+
+
+VERSIONS = {
+    "the trie": (lambda pair: TrieDrafter(pair, 6), walk),
+    "side by side": (MergedDrafter, accept_paths),
+    "first match only": (MergedDrafter, walk),
+    "draw in both": (MergedDrafter, draw_in_both_keep_longer(3)),
+    "phi forgotten": (PhiForgotten, accept_paths),
+    "causal mask": (CausalMask, accept_paths),
+}
+
+
+def print_versions():
+    """The right loops and four broken ones: how far off, how many tokens a round."""
+    table = []
+    for name, version in VERSIONS.items():
+        (greedy, _), (sampled, tokens) = judge(*version, 0), judge(*version, 1)
+        table.append([name, *(f"{bias:.2f}" if bias > 1e-9 else "0" for bias in (greedy, sampled)),
+                      f"{tokens:.2f}"])
+    print_table(["version", "total variation, T = 0", "T = 1", "tokens per round, T = 1"], table)
