@@ -5,9 +5,7 @@ The target draws every token itself, so the tokens of a round do not depend on w
 would have accepted as many of them as it holds.
 """
 
-from importlib import import_module
-
-from chain_specdec import GPTDraft  # chapter 01
+from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from dual_draft_routing import (  # chapter 03
     HeadDrafter,
     RoutedDrafter,
@@ -57,10 +55,12 @@ def registry(target, heads, sampler, budget):
 
 def strip_registry(target, small, heads, sampler):
     """The methods of the lesson's strip: 01's chain of 4, drafted by `small`; 03's; the trie."""
-    chains = import_module("01_chain_specdec.bench").registry(
-        target, {"57K": GPTDraft(small)}, [4], sampler)
-    trees = registry(target, heads, sampler, 8)
-    return {PLAIN: chains[PLAIN], "01: chain of 4": chains["57K, K=4"],
+    drafter, trees = GPTDraft(small), registry(target, heads, sampler, 8)
+
+    def chain(prompt, seed):
+        return speculate_chain(target, drafter, prompt, 4, sampler, Dice(seed))
+
+    return {PLAIN: trees[PLAIN], "01: chain of 4": chain,
             "03: head 1 alone, 8 nodes": trees["head 1, 8"],
             "03: routed, 8 nodes": trees["routed, 8"],
             "04: trie of 8 nodes": trees["trie-merged, 8"],
