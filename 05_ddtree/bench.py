@@ -2,7 +2,6 @@
 
     python 05_ddtree/bench.py shapes          # chains and trees drawn from a pass: which is best?
     python 05_ddtree/bench.py temperatures    # the heap against drawing, from 0 to 1.2
-    python 05_ddtree/bench.py costs           # one drafter pass, and building a tree
     python 05_ddtree/bench.py prices          # fixed budgets against the price, on four machines
     python 05_ddtree/bench.py paper           # Table 1 of the paper in one number
 """
@@ -30,7 +29,6 @@ from conditional_marginals import (
 )
 from ddtree import (
     BlockChainDrafter,
-    DDTreeDrafter,
     best_first,
     decode_ddtree,
     draft_temperature,
@@ -41,13 +39,13 @@ from nanogpt.cli import print_table
 from nanogpt.clock import cost_curve, median_ms
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import collect
-from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from priced_trees import decode_priced, decode_priced_chain, prices
 from train_drafter import get_target_and_drafter
 from tree_attention import TreeDrafter, speculate  # chapter 02
 
 CHAIN, DRAWN = "block chain, argmax", "drawn chain of 3, p/q"
+GPT_CHAIN = "57K GPT chain, K=4"  # of chapter 01
 PRICED, PRICED_CHAIN = "DDTree, by price", "drawn chain, by price"
 
 
@@ -87,10 +85,10 @@ def by_chain(target, draft, sampler):
     return lambda prompt, seed: speculate_chain(target, draft, prompt, 4, sampler, Dice(seed))
 
 
-def registry(target, block, sampler, budgets, conditional_budgets=(), price=None):
+def registry(target, block, sampler, budgets, conditional_budgets=(), price=None, small=None):
     """{name: start(prompt, seed)}: plain decoding, the block's chain, DDTree on marginals and on
     conditionals; above temperature 0 also three drafts that are drawn. price: see measured_price;
-    with it, as many nodes and drawn drafts as pay."""
+    with it, as many nodes and drawn drafts as pay; small: with it, chapter 01's chain."""
     bound = by_block(target, block, sampler)
     starts = {PLAIN: plain(target, sampler),
               CHAIN: by_tree(target, BlockChainDrafter(block), sampler)}
@@ -99,6 +97,8 @@ def registry(target, block, sampler, budgets, conditional_budgets=(), price=None
         starts |= {conditional_name(b): bound(decode_conditional, b) for b in conditional_budgets}
         if sampler.temperature > 0:  # at temperature 0 only one child can be drawn
             starts[DRAWN] = bound(decode_sampled, (1, 1, 1))
+    if small is not None:
+        starts[GPT_CHAIN] = by_chain(target, GPTDraft(small), sampler)
     if price is not None:
         starts[PRICED] = bound(decode_priced, *price)
         if sampler.temperature > 0:
@@ -106,49 +106,17 @@ def registry(target, block, sampler, budgets, conditional_budgets=(), price=None
     return starts
 
 
-def rivals(target, block, small, ngram, sampler):
-    """Who else drafts: the small GPT of chapter 01, a 7-gram, chapter 02's shape on the
-    block's logits."""
+def rivals(target, block, ngram, sampler):
+    """Who else drafts: a 7-gram, and chapter 02's shape on the block's logits."""
     return {"7-gram chain, K=4": by_chain(target, ngram, sampler),
-            "57K GPT chain, K=4": by_chain(target, GPTDraft(small), sampler),
             "block top-W tree, 2x2x2": by_tree(
                 target, TreeDrafter(BlockLevels(block), (2, 2, 2)), sampler)}
 
 
-def tau_and_speedup(results, name):
-    """-> tokens per forward, times plain decoding's speed."""
-    return summarize(results[name])["tau"], speedup(results[name], results[PLAIN])
-
-
 def points(results):
     """{name: (tau, speed-up)} of every method but plain decoding."""
-    return {name: tau_and_speedup(results, name) for name in results if name != PLAIN}
-
-
-# ---------------------------------------------------------------- figures of the main table
-
-
-def draw_budgets(tables, budgets, length):
-    """DDTree over its budgets, a line a temperature, and its chain of `length` as a point."""
-    curves = {}
-    for temperature, results in tables.items():
-        for kind, name in (("DDTree", ddtree_name), ("conditional", conditional_name)):
-            there = [b for b in budgets if name(b) in results]
-            if there:
-                points = [tau_and_speedup(results, name(b)) for b in there]
-                curves[f"{kind}, T={temperature:g}"] = (there, *map(list, zip(*points,
-                                                                             strict=True)))
-        tau, fast = tau_and_speedup(results, CHAIN)
-        curves[f"block chain, T={temperature:g}"] = ([length], [tau], [fast])
-    return plots.draw_sweep(curves, "draft tokens verified per round (budget B)", log2=True)[0]
-
-
-def draw_longest_walk(target, block, prompt, tokenizer, seed):
-    """A tree of 15 nodes in which the walk at temperature 1 got furthest."""
-    steps = decode_ddtree(target, block, 15, prompt, Sampler(), Dice(seed))
-    step = max(collect(steps, 60).steps[:-1], key=lambda step: len(step.tokens))
-    return plots.draw_tree(step.detail.tree, lambda token: tokenizer.decode([token]),
-                           step.detail.path, step.detail.target_probs, next_token=step.tokens[-1])
+    return {name: (summarize(runs)["tau"], speedup(runs, results[PLAIN]))
+            for name, runs in results.items() if name != PLAIN}
 
 
 # ---------------------------------------------------------------- sweeps: drawing and the heap
@@ -185,13 +153,6 @@ def sweep_temperatures(target, block, prompts, max_new_tokens):
     return found
 
 
-def draw_temperatures(found, axes=None):
-    """tau and speed-up over the temperature, a line per method. found: of sweep_temperatures."""
-    return plots.draw_sweep(
-        {name: (list(found), *([row[name][i] for row in found.values()] for i in (0, 1)))
-         for name in next(iter(found.values()))}, "temperature", axes)
-
-
 # ---------------------------------------------------------------- what drafting costs by itself
 
 NEW_ROWS = 3  # context rows that a pass reads: about what a round commits
@@ -215,23 +176,6 @@ def pass_ms(network, prompt):
     # subtle: each pass is timed just after a target forward, as it comes in a round. In a loop of
     # its own it would find its weights in the processor's cache, and look a third cheaper.
     return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
-
-
-@torch.inference_mode()
-def build_ms(network, prompt, budgets, make=DDTreeDrafter):
-    """Median milliseconds of building a tree from one pass, by budget: {B: ms}, on the CPU.
-
-    make: DDTreeDrafter or ConditionalTreeDrafter.
-    """
-    logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
-    root, length, found = int(logits[0, -1].argmax()), network.config.length, {}
-    for budget in budgets:
-        drafter = make(network, budget)
-        drafter.observe(prompt, hidden, list(range(len(prompt))))
-        slots = drafter.logits(root, length)
-        drafter.logits = lambda *_, known=slots: known  # of this drafter alone: its pass is done
-        found[budget] = median_ms(lambda d=drafter: d.propose(root, length), slots.device)
-    return found
 
 
 def measured_price(target, block, prompt, cap=63):
@@ -317,23 +261,9 @@ def calibration(target, block, sampler, prompts, max_new_tokens, budget=63):
     return [statistics.mean(m) for m, _ in pairs], [statistics.mean(a) for _, a in pairs]
 
 
-def draw_calibration(found, ax=None):
-    """Mass against the share of accepted nodes. found: {name: (masses, shares)}."""
-    ax = ax or plots.new_axes(5.4, 4.2)
-    ax.plot([0.003, 1], [0.003, 1], color=plots.GREY, linestyle="--", linewidth=1)
-    ax.text(0.04, 0.075, "as promised", fontsize=8, color=plots.FAINT, rotation=40)
-    for (name, (masses, shares)), color in zip(found.items(), plots.SERIES, strict=False):
-        ax.plot(masses, shares, marker="o", color=color, label=name)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.legend(frameon=False, fontsize=9)
-    return plots.plain_frame(ax, None, "mass of a node", "share of such nodes that were accepted")
-
-
 # ---------------------------------------------------------------- the paper in one number
 
 TABLE = Path(__file__).with_name("paper_table1.csv")
-CHATS = ("MT-Bench", "Alpaca")  # conversations; most rows below their lines are theirs
 
 
 @dataclass(frozen=True)
@@ -386,41 +316,11 @@ def print_prices(rows):
     print_table(["model", "method", "a round, plain steps", "rms residual", "largest"], lines)
 
 
-def draw_paper(rows, ours=None, ax=None):
-    """Speed-up against tau: the paper's DDTree rows, a line per model, and our own points.
-
-    The rows of the two sets of conversations are hollow. ours: {name: (tau, speed-up)}.
-    """
-    ax = ax or plots.new_axes(7.4, 4.6)
-    trees = {model: group for (model, method), group in by_model_and_method(rows).items()
-             if method == "DDTree"}
-    for i, (model, group) in enumerate(trees.items()):
-        price, color = price_of_a_round(group), plots.SERIES[2 + i]
-        for chats in (False, True):
-            part = [r for r in group if (r.dataset in CHATS) == chats]
-            ax.scatter([r.tau for r in part], [r.speedup for r in part], s=20 if chats else 16,
-                       edgecolor=color, facecolor="white" if chats else color, zorder=2.5,
-                       label=None if chats else f"{model}: a round costs {price:.2f} steps")
-        ax.plot([0, 11], [0, 11 / price], color=color,
-                linewidth=1 if i else 3, alpha=1 if i else 0.5)  # the second may hide the first
-    ax.plot([0, 8], [0, 8], color=plots.GREY, linestyle="--", linewidth=1)
-    ax.text(7.9, 8.1, "a round costs 1", fontsize=8, color=plots.FAINT, ha="right")
-    ax.text(6.8, 3.3, f"hollow dots: {', '.join(CHATS)}", fontsize=8, color=plots.FAINT)
-    for i, (name, (tau, fast)) in enumerate((ours or {}).items()):
-        ax.scatter(tau, fast, s=60, marker="*", edgecolor=plots.INK, zorder=3,
-                   facecolor="white" if i % 2 else plots.INK,
-                   label=f"{name}: a round costs {tau / fast:.2f} steps")
-    ax.set_xlim(0, 11.2)
-    ax.set_ylim(0, 9)
-    ax.legend(frameon=False, fontsize=8, loc="lower right")
-    return plots.plain_frame(ax, None, "tau, tokens per round", "speed-up over plain decoding")
-
-
 # ---------------------------------------------------------------- the command line
 
 
 def print_measured(args, dataset, target, block):
-    """The sweeps that decode: shapes, temperatures, prices or costs."""
+    """The sweeps that decode: shapes, temperatures or prices."""
     prompts = held_out_prompts(dataset, args.prompts)
     if args.what == "shapes":  # a choice, so it is made on prompts that no table is measured on
         chosen_on = choosing_prompts(dataset, args.prompts)
@@ -431,32 +331,24 @@ def print_measured(args, dataset, target, block):
         print_table(["temperature", *found[TEMPERATURES[0]]], [
             [f"{temperature:g}", *(f"{tau:.2f}, {fast:.2f}x" for tau, fast in row.values())]
             for temperature, row in found.items()])
-        print(plots.save(draw_temperatures(found)[0], args.out / "temperature.png"))
-    elif args.what == "prices":
+    else:
         print("tau, modelled speed-up and drafts a round")
         print_modelled(target, block, prompts, args.max_new_tokens)
-        found = {f"T = {t}": calibration(target, block, Sampler(t), prompts, args.max_new_tokens)
-                 for t in (0, 1)}
-        print(plots.save(draw_calibration(found), args.out / "calibration.png"))
-    else:
-        budgets = (7, 15, 31, 63)
-        marginals = build_ms(block, prompts[0], budgets)
-        conditionals = build_ms(block, prompts[0], budgets, ConditionalTreeDrafter)
-        print(f"one drafter pass: {pass_ms(block, prompts[0]):.2f} ms")
-        print_table(["budget", "marginals, ms", "conditionals, ms"], [
-            [b, f"{marginals[b]:.2f}", f"{conditionals[b]:.2f}"] for b in budgets])
+        for temperature in (0, 1):
+            pairs = zip(*calibration(target, block, Sampler(temperature), prompts,
+                                     args.max_new_tokens), strict=True)
+            print(f"T = {temperature}, mass of a node and share accepted: "
+                  + ", ".join(f"{mass:.2f} {share:.2f}" for mass, share in pairs))
 
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    p.add_argument("what", choices=["shapes", "temperatures", "costs", "prices", "paper"],
+    p.add_argument("what", choices=["shapes", "temperatures", "prices", "paper"],
                    help="see above")
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     args = p.parse_args(argv)
     if args.what == "paper":
-        cli.make_folder(args.out)
         print_prices(paper_rows())
-        print(plots.save(draw_paper(paper_rows()), args.out / "paper.png"))
         return
     dataset, device = cli.setup(args)
     cli.check_decoding(args, dataset)

@@ -1,23 +1,29 @@
-"""The lesson's pictures: the drafter, the heap, two views of a slot, what budgets bring and cost.
+"""What the two lessons and the README draw: the drafter, the heap, slots, sizes, the paper.
+
+    python 05_ddtree/pictures.py      # paper.png and tinted.png, into 05_ddtree/figures
 
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
 
 import math
+import sys
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import torch
 from matplotlib.patches import FancyBboxPatch
 
-from ddtree import DDTreeDrafter, best_first, marginal_children
-from nanogpt.bench import PLAIN, speedup, summarize, tau_uncertainty
-from nanogpt.clock import interpolate
+from nanogpt import cli
+from ddtree import BlockChainDrafter, DDTreeDrafter, best_first, marginal_children
+from nanogpt.bench import summarize, tau_uncertainty
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
-    GREEN,
     GREY,
     INK,
     LOOK,
@@ -25,27 +31,20 @@ from nanogpt.pictures.plots import (
     SKY,
     new_axes,
     plain_frame,
+    save,
     tint,
     tree_rows,
     two_digits,
     visible,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
-from nanogpt.sampling import Sampler
+from nanogpt.pictures.tint import draw_tints
+from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
 from train_drafter import get_target_and_drafter
 from tree_attention import Tree, speculate  # chapter 02
 
 bench = import_module("05_ddtree.bench")  # by this name, for every chapter has a bench.py
-CHAIN, DRAWN = bench.CHAIN, bench.DRAWN
-conditional_name, ddtree_name = bench.conditional_name, bench.ddtree_name
-tau_and_speedup = bench.tau_and_speedup
-
-
-def decoders(target, block, sampler, budgets):
-    """{name: start(prompt, seed)}: the chapter's registry, every other budget on conditionals."""
-    return bench.registry(target, block, sampler, budgets, budgets[1::2])
-
 
 # ---------------------------------------------------------------- the drafter
 
@@ -222,111 +221,96 @@ def draw_slot_views(views, text_of_token, most=6):
         ax.grid(visible=False)
     return axes
 
+# ---------------------------------------------------------------- how many nodes
 
-# ---------------------------------------------------------------- what budgets bring
 
+def draw_budgets(tables, budgets):
+    """Tau over the budget, a panel a temperature; both chains as level lines -> the Axes.
 
-def draw_gain(tables, budgets, length):
-    """Tau and speed-up of DDTree over its budgets, and of the block's chain -> the two Axes.
-
-    tables: {temperature: results of contest.compare}, at most two; length: drafts of the chain. A
-    bar reaches from the slowest prompt's speed-up to the fastest one's.
+    tables: {temperature: results of nanogpt.bench.compare}. The bars are two standard errors.
     """
-    left, right = axes = new_axes(10, 4.1, columns=2)
-    for (temperature, results), color in zip(tables.items(), (BLUE, GREEN), strict=False):
-        lines = [(f"DDTree, T={temperature:g}", budgets, [ddtree_name(b) for b in budgets], "o-"),
-                 (f"its own chain, T={temperature:g}", [length], [CHAIN], "X")]
-        for label, xs, names, look in lines:
-            taus, fast = zip(*(tau_and_speedup(results, name) for name in names), strict=True)
-            single = [[speedup([g], [b]) for g, b in zip(results[name], results[PLAIN],
-                                                         strict=True)] for name in names]
-            bars = [[x - min(of) for x, of in zip(fast, single, strict=True)],
-                    [max(of) - x for x, of in zip(fast, single, strict=True)]]
-            left.plot(xs, taus, look, color=color, markersize=7, label=label)
-            right.errorbar(xs, fast, bars, fmt=look, color=color, markersize=7, elinewidth=1)
-    right.axhline(1, color=INK, linewidth=1, linestyle=":")
-    for ax, title in ((left, "tokens per target forward (tau)"),
-                      (right, "speed-up over plain decoding")):
-        plain_frame(ax, title, "draft tokens verified per round (budget B)")
-        ax.set_xticks(budgets)
-    left.figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                       **LOOK)
+    axes = new_axes(5 * len(tables), 3.8, columns=len(tables))
+    axes = axes if isinstance(axes, list) else [axes]
+    most = max(summarize(runs)["tau"] for results in tables.values() for runs in results.values())
+    for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
+        trees = [results[bench.ddtree_name(b)] for b in budgets]
+        taus = [summarize(runs)["tau"] for runs in trees]
+        ax.errorbar(budgets, taus, [tau_uncertainty(runs) for runs in trees], color=INK,
+                    marker="o", elinewidth=1, label="DDTree, B nodes")
+        for name, look, label in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
+                                  (bench.CHAIN, ":", "the drafter's own chain")):
+            ax.axhline(summarize(results[name])["tau"], color=FAINT, linestyle=look, label=label)
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(budgets, [str(b) for b in budgets])
+        ax.minorticks_off()
+        ax.set_ylim(1, 1.15 * most)
+        plain_frame(ax, f"temperature {temperature:g}", "draft nodes B", "tokens per forward (tau)")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
+                          ncols=3, **LOOK)
     return axes
 
 
-def uncertainty(tables):
-    """The largest uncertainty of a tau among them, either way. tables: {temperature: results}."""
-    return max(tau_uncertainty(runs) for results in tables.values() for runs in results.values())
+def draw_sizes(gains):
+    """What a round gains with n nodes, a line a machine, its largest value marked -> the Axes.
 
-
-def gain_in_words(tables, budgets):
-    """What draw_gain shows, a sentence each, with the noise in the last. Arguments: see there."""
-    sentences = []
-    for temperature, results in tables.items():
-        tau, fast = {}, {}
-        for key, name in [("chain", CHAIN), *((b, ddtree_name(b)) for b in budgets)]:
-            tau[key], fast[key] = tau_and_speedup(results, name)
-        best = max(budgets, key=fast.get)
-        (a, b), (y, z) = budgets[:2], budgets[-2:]
-        sentences += [
-            f"T={temperature:g}: chain, tau {tau['chain']:.2f}, {fast['chain']:.2f}x; the tree "
-            f"with the best median, B={best}, tau {tau[best]:.2f}, {fast[best]:.2f}x.",
-            f"     Each node adds {(tau[b] - tau[a]) / (b - a):.3f} to tau from {a} to {b} nodes, "
-            f"{(tau[z] - tau[y]) / (z - y):.3f} from {y} to {z}; B={y} has "
-            f"{tau[y] / tau['chain'] - 1:.0%} more than the chain."]
-    tokens = min(sum(len(g.tokens) for g in runs) for results in tables.values()
-                 for runs in results.values())
-    return [*sentences, f"Tau comes from {tokens} tokens per point and is uncertain by up to "
-            f"{uncertainty(tables):.2f} either way (two standard errors)."]
-
-
-# ---------------------------------------------------------------- what a round costs
-
-
-def draw_break_even(prices, points, ax=None):
-    """The price of a round over its rows, and tau beside it: above the line there is profit.
-
-    prices: {N: what a round of N rows costs, in plain steps}; points: {name: (rows, taus)}, at
-    most two.
+    gains: {machine: gain in tokens with 0, 1, .. nodes}; every line starts at 0.
     """
-    ax = ax or new_axes(7.4, 3.8)
-    rows, line = list(prices), list(prices.values())
-    looks = zip(points.items(), ((BLUE, "o"), (GREEN, "D")), strict=False)
-    top = 1.12 * max([*line, *(tau for _, taus in points.values() for tau in taus)])
-    ax.fill_between(rows, line, top, color=SKY, alpha=0.08, linewidth=0)
-    ax.plot(rows, line, color=INK, linewidth=2, label="price of a round, in plain steps")
-    for (name, (xs, taus)), (color, marker) in looks:
-        ax.plot(xs, taus, color=color, marker=marker, linestyle="none", label=name)
-    ax.text(rows[0] * 1.05, top * 0.95, "faster than plain decoding", fontsize=9, color=SKY,
-            va="top")
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(rows, [str(n) for n in rows])
-    ax.minorticks_off()
-    ax.set_ylim(0, top)
-    ax.legend(**LOOK, loc="upper left", bbox_to_anchor=(1, 1))
-    return plain_frame(ax, None, "rows N of the verifying forward", "tokens, or plain steps")
+    ax = new_axes(7.2, 3.6)
+    for (machine, values), look in zip(gains.items(), ("-", "--", ":"), strict=False):
+        values = [value - values[0] for value in values]
+        best = values.index(max(values))
+        ax.plot(range(len(values)), values, look, color=INK, label=machine)
+        ax.plot(best, values[best], "*", color=INK, markersize=13)
+        ax.annotate(f"{best} nodes", (best, values[best]), (0, 9), textcoords="offset points",
+                    ha="center", fontsize=9, color=INK)
+    ax.set_xscale("symlog", base=2)
+    ax.set_xticks([0, 1, 2, 4, 8, 16, 32, 64], ["0", "1", "2", "4", "8", "16", "32", "64"])
+    ax.margins(y=0.18)
+    ax.legend(**LOOK, loc="lower left")
+    return plain_frame(ax, "Where to stop", "nodes n that the target reads",
+                       "tokens gained, net of their price")
 
 
-def predictions(tables, budgets, prices):
-    """[name, tau, price, tau / price, measured speed-up] of each tree, as texts.
+def draw_paper(rows):
+    """Tau and speed-up of the paper's 60 settings: from the chain to the tree -> the Axes.
 
-    tables: {temperature: results}; prices: {N: what a round of N rows costs, in plain steps}.
+    rows: of bench.paper_rows.
     """
-    lines = []
-    for temperature, results in tables.items():
-        for b in budgets:
-            tau, measured = tau_and_speedup(results, ddtree_name(b))
-            rows = 1 + summarize(results[ddtree_name(b)])["drafted"]
-            price = interpolate(prices, rows)
-            lines.append([f"T={temperature:g}, B={b}", f"{tau:.2f}", f"{price:.2f}",
-                          f"{tau / price:.2f}x", f"{measured:.2f}x"])
-    return lines
+    ax, pairs = new_axes(6.6, 4.2), {}
+    for row in rows:
+        pairs.setdefault((row.model, row.dataset, row.temperature), {})[row.method] = row
+    for pair in pairs.values():
+        chain, tree = pair["DFlash"], pair["DDTree"]
+        ax.plot([chain.tau, tree.tau], [chain.speedup, tree.speedup], color=GREY, linewidth=0.8,
+                zorder=1)
+    for method, face in (("DFlash", "white"), ("DDTree", INK)):
+        found = [row for row in rows if row.method == method]
+        ax.scatter([r.tau for r in found], [r.speedup for r in found], s=18, edgecolor=INK,
+                   facecolor=face, zorder=2, label={"DFlash": "chain", "DDTree": "tree"}[method])
+    for price, look in ((1, ":"), (1.4, "--")):
+        ax.plot([0, 11], [0, 11 / price], color=FAINT, linestyle=look, linewidth=1, zorder=0,
+                label=f"a round costs {price:g} plain steps")
+    ax.set_xlim(0, 11.2)
+    ax.set_ylim(0, 9)
+    ax.legend(**LOOK, loc="upper left")
+    return plain_frame(ax, "Real models: each tree beats its chain", "tokens per forward (tau)",
+                       "speed-up over plain decoding")
 
 
-def rows_and_taus(lines, names):
-    """What the trees of these names verified and brought. lines: {name: contest.summarize(..)}
-    -> (rows, taus)."""
-    return [1 + lines[name]["drafted"] for name in names], [lines[name]["tau"] for name in names]
+# ---------------------------------------------------------------- one text, one round
+
+
+def tinted(target, block, prompt, seed=1, count=200, budget=31):
+    """{name: Generation}: the same text by plain decoding, in chains and in trees.
+
+    The walk draws once per emitted token, as plain decoding does: with dice of one seed all three
+    write the same text, at any temperature; only the number of forwards differs.
+    """
+    drafters = {f"chain of {block.config.length}": BlockChainDrafter(block),
+                f"DDTree, B = {budget}": DDTreeDrafter(block, budget)}
+    return {"plain": collect(plain_decode(target, prompt, Sampler(1), Dice(seed)), count)} | {
+        name: collect(speculate(target, drafter, prompt, Sampler(1), Dice(seed)), count)
+        for name, drafter in drafters.items()}
 
 
 def step_round(args, dataset, device, prompt):
@@ -347,3 +331,18 @@ def step_round(args, dataset, device, prompt):
         "that the drafter gives its whole prefix.",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, one block-diffusion "
         "pass, B = 12, temperature 1")
+
+
+def main(argv=None):
+    p = cli.parser(__doc__.splitlines()[0])
+    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    args = p.parse_args(argv)
+    dataset, device = cli.setup(args)
+    prompt = cli.check_decoding(args, dataset)
+    print(save(draw_paper(bench.paper_rows()), args.out / "paper.png"))
+    texts = tinted(*get_target_and_drafter(args, dataset, device), prompt, args.seed)
+    print(save(draw_tints(texts, dataset.tokenizer.decode)[0], args.out / "tinted.png"))
+
+
+if __name__ == "__main__":
+    cli.run(main)

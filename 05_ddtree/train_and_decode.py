@@ -11,16 +11,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import (
-    CHAIN,
-    by_chain,
-    draw_budgets,
-    draw_longest_walk,
-    measured_price,
-    registry,
-    rivals,
-)
-from chain_specdec import GPTDraft  # chapter 01
+from bench import CHAIN, measured_price, registry, rivals
 from nanogpt.bench import fastest, print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
@@ -29,6 +20,7 @@ from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from ngram import NGramDraft
+from pictures import draw_budgets
 from priced_trees import decode_priced
 from train_drafter import get_target_and_drafter, longest_block
 
@@ -73,16 +65,13 @@ def load_models(args, dataset, device):
     return target, block, for_decoding(small, args.precision)
 
 
-def save_figures(args, tables, target, block, prompt, tokenizer):
-    """Budget against tau and speed-up, the acceptance histogram, one real tree with its walk."""
+def save_figures(args, tables):
+    """Budget against tau, the acceptance histogram."""
     first = next(iter(tables.values()))
     lengths = {name: [n for generation in first[name] for n in generation.accepted]
                for name in dict.fromkeys((CHAIN, fastest(first)))}
-    for name, figure in (
-            ("budget", draw_budgets(tables, args.budgets, args.block_size)),
-            ("acceptance", plots.draw_acceptance(lengths)),
-            ("tree", draw_longest_walk(target, block, prompt, tokenizer, args.seed))):
-        plots.save(figure, args.out / f"{name}.png")
+    plots.save(draw_budgets(tables, args.budgets)[0], args.out / "budget.png")
+    plots.save(plots.draw_acceptance(lengths), args.out / "acceptance.png")
     print(f"\nfigures: {args.out}")
 
 
@@ -103,13 +92,11 @@ def main(argv=None):
 
     def take_part(sampler):
         starts = registry(target, block, sampler, args.budgets,
-                          args.budgets if args.sweep else [BUDGET], price)
-        if args.sweep:
-            return starts | rivals(target, block, small, ngram, sampler)
-        return starts | {"57K GPT chain, K=4": by_chain(target, GPTDraft(small), sampler)}
+                          args.budgets if args.sweep else [BUDGET], price, small)
+        return starts | (rivals(target, block, ngram, sampler) if args.sweep else {})
 
     tables = print_tables(args, target, prompts, args.samplers, take_part)
-    save_figures(args, tables, target, block, prompt, dataset.tokenizer)
+    save_figures(args, tables)
 
 
 if __name__ == "__main__":

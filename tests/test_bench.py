@@ -235,8 +235,8 @@ def registry(chapter, target, sampler):
         3: lambda: room.registry(target, heads, sampler, 3),
         4: lambda: room.registry(target, heads, sampler, 4),
         5: lambda: room.registry(
-            target, block, sampler, [3], [3], ([1.0] * 9, 0.1)) | room.rivals(
-                target, block, small, NGramDraft(torch.arange(300) * 7 % 11, 11), sampler),
+            target, block, sampler, [3], [3], ([1.0] * 9, 0.1), small) | room.rivals(
+                target, block, NGramDraft(torch.arange(300) * 7 % 11, 11), sampler),
         6: lambda: room.registry(target, TreeGPT(small), sampler, Sampler(1, top_k=3), "complete",
                                  2, 2),
     }[chapter]()
@@ -298,11 +298,9 @@ def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():
     assert torch.equal(draft.logits(1), draft.scores([0, 3, 1]))
 
 
-def test_drafting_has_a_price_and_a_larger_heap_a_larger_one():
+def test_drafting_has_a_price():
     room, network = CHAPTER[5], random_drafter(random_gpt(1), 1)
     assert room.pass_ms(network, [1]) > 0 and room.pass_ms(network, [1, 8, 4, 0, 7]) > 0
-    costs = room.build_ms(network, [1, 8, 4], (1, 200))
-    assert 0 < costs[1] < costs[200]
 
 
 def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
