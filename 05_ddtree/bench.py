@@ -334,11 +334,6 @@ def print_measured(args, dataset, target, block):
     else:
         print("tau, modelled speed-up and drafts a round")
         print_modelled(target, block, prompts, args.max_new_tokens)
-        for temperature in (0, 1):
-            pairs = zip(*calibration(target, block, Sampler(temperature), prompts,
-                                     args.max_new_tokens), strict=True)
-            print(f"T = {temperature}, mass of a node and share accepted: "
-                  + ", ".join(f"{mass:.2f} {share:.2f}" for mass, share in pairs))
 
 
 def main(argv=None):

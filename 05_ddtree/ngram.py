@@ -1,51 +1,79 @@
-"""An n-gram table: the cheap rival that every learned drafter has to beat.
+"""Drafts without a network: a table of what followed the same tokens before.
 
-It counts which token followed each context of up to n - 1 tokens in the training text. The longest
-known context has weight 1, each shorter one a fifth of the one before. There is no network, and a
-draft takes a few microseconds; on text that repeats itself it is hard to beat.
+Filled from the training text it is an n-gram model, the cheap rival that every learned drafter has
+to beat. Filled from the text so far it is prompt lookup: an answer often repeats the prompt, or
+itself. Prompt lookup takes one match; here every match counts, and the most probable prefixes
+become a tree.
 """
 
+import math
 from collections import Counter, defaultdict
 
 import torch
+
+from ddtree import best_first_tree
+
+
+class TextTable:
+    """Which token followed each context of 1 to n - 1 tokens in a text."""
+
+    def __init__(self, n):
+        self.longest = n - 1
+        self.counts = defaultdict(Counter)  # {context: {next token: how often}}
+        self.text = []
+
+    def read(self, tokens):
+        """Append tokens to the text, and count them."""
+        for token in tokens:
+            # The contexts of every length that end here; all are counted as the text grows.
+            for length in range(1, min(self.longest, len(self.text)) + 1):
+                self.counts[tuple(self.text[-length:])][token] += 1
+            self.text.append(token)
+
+    def next_probs(self, context):
+        """{token: probability} of what follows; {} if the last token was never seen before.
+
+        context: a list of tokens, as long as the longest or longer.
+        Witten and Bell's estimate: where a context was followed c times, by t different tokens, it
+        gets the share c / (c + t) and leaves the rest to the context one token shorter. What was
+        seen once, behind one, two, three matching tokens, has 1/2, 3/4, 7/8.
+        """
+        probs = {}
+        for length in range(1, min(self.longest, len(context)) + 1):
+            counts = self.counts.get(tuple(context[-length:]))
+            if counts is None:  # then no longer context was seen either
+                break
+            weight = 1 / (sum(counts.values()) + len(counts))  # 1 / (c + t)
+            probs = {token: p * len(counts) * weight for token, p in probs.items()}
+            for token, count in counts.items():
+                probs[token] = probs.get(token, 0.0) + count * weight
+        return probs
 
 
 class NGramDraft:
     """A draft model for chapter 01's chains and chapter 02's trees.
 
-    tokens (T,): the text to count; n: a context holds at most n - 1 tokens; discount: the factor
-    for each step back to a shorter context. Raises ValueError if n < 2.
+    tokens (T,): the text to count; n: a context holds at most n - 1 tokens. Raises ValueError if
+    n < 2.
     """
 
-    def __init__(self, tokens, vocab_size, n=7, discount=0.2):
+    def __init__(self, tokens, vocab_size, n=7):
         if n < 2:
             raise ValueError(f"n is {n}; an n-gram with a context needs at least 2")
-        self.vocab_size, self.longest, self.discount = vocab_size, n - 1, discount
-        self.counts = defaultdict(Counter)
-        text = tokens.tolist()
-        for length in range(n):
-            for i in range(length, len(text)):
-                self.counts[tuple(text[i - length:i])][text[i]] += 1
+        self.vocab_size, self.table = vocab_size, TextTable(n)
+        self.table.read(tokens.tolist())
         self.reset()
 
     def reset(self):
         self.text, self.read = [], []
 
     def observe(self, tokens, hidden=None, rows=None):
-        self.text, self.read = (self.text + tokens)[-self.longest:], []
+        self.text, self.read = (self.text + tokens)[-self.table.longest:], []
 
     def scores(self, context):
         """context: a list of tokens -> (V,) log-scores of the next token."""
-        scores = torch.zeros(self.vocab_size)
-        weight = 1.0
-        for length in range(min(self.longest, len(context)), -1, -1):
-            counts = self.counts.get(tuple(context[len(context) - length:]))
-            if counts is None:
-                continue
-            total = counts.total() if hasattr(counts, "total") else sum(counts.values())
-            ids = torch.tensor(list(counts))
-            scores[ids] += weight * torch.tensor([c / total for c in counts.values()])
-            weight *= self.discount
+        scores, probs = torch.zeros(self.vocab_size), self.table.next_probs(context)
+        scores[list(probs)] = torch.tensor(list(probs.values()))
         return (scores + 1e-6).log()
 
     def logits(self, token):
@@ -60,3 +88,42 @@ class NGramDraft:
         above = [self.paths[p] if p >= 0 else [] for p in parents]
         self.paths += [path + [token] for path, token in zip(above, tokens, strict=True)]
         return torch.stack([self.scores(self.text + path) for path in self.paths[-len(tokens):]])
+
+
+class LookupDrafter:
+    """The best-first tree of `budget` nodes from a TextTable; with width 1, a chain.
+
+    Only what followed before is drafted, so a text without repetitions is decoded plainly.
+    n: contexts hold at most n - 1 tokens. Raises ValueError for a budget or width below 1, n < 2.
+    """
+
+    def __init__(self, budget, width=None, n=5):
+        if budget < 1 or n < 2 or (width is not None and width < 1):
+            raise ValueError(f"budget is {budget}, n {n} and width {width}; at least 1, 2 and 1 "
+                             "are needed")
+        self.budget, self.width, self.n = budget, width, n
+        self.reset()
+
+    def reset(self):
+        self.table = TextTable(self.n)
+
+    def observe(self, tokens, hidden, rows):
+        """These tokens were committed; they are all that is looked at."""
+        self.table.read(tokens)
+
+    def propose(self, root, room):
+        return best_first_tree(root, self.children(root, room), self.budget)
+
+    def children(self, root, room):
+        """What the heap may ask for, see ddtree.best_first."""
+        return lambda prefix: self.below(prefix, room)
+
+    def below(self, prefix, room):
+        """What may follow a prefix of drafts: log-probabilities and tokens, best first."""
+        if len(prefix) > room:  # they would not fit into the window
+            return [], []
+        # What it drafted before counts as read: a marginal of DDTree cannot look at it.
+        context = (self.table.text[-self.table.longest:] + list(prefix))[-self.table.longest:]
+        probs = self.table.next_probs(context)
+        best = sorted(probs, key=probs.get, reverse=True)[:self.width]
+        return [math.log(probs[token]) for token in best], best

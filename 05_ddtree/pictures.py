@@ -1,6 +1,6 @@
 """What the two lessons and the README draw: the drafter, the heap, slots, sizes, the paper.
 
-    python 05_ddtree/pictures.py      # paper.png and tinted.png, into 05_ddtree/figures
+    python 05_ddtree/pictures.py      # the README's, into 05_ddtree/figures; minutes
 
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
@@ -19,6 +19,7 @@ from matplotlib.patches import FancyBboxPatch
 from nanogpt import cli
 from ddtree import BlockChainDrafter, DDTreeDrafter, best_first, marginal_children
 from nanogpt.bench import summarize, tau_uncertainty
+from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
@@ -297,6 +298,18 @@ def draw_paper(rows):
                        "speed-up over plain decoding")
 
 
+def draw_calibration(found):
+    """Mass against the share of accepted nodes -> the Axes. found: {name: (masses, shares)}."""
+    ax = new_axes(5.4, 4.2)
+    ax.plot([0.003, 1], [0.003, 1], color=GREY, linestyle="--", linewidth=1, label="as promised")
+    for (name, (masses, shares)), look in zip(found.items(), ("s-", "o-"), strict=False):
+        ax.plot(masses, shares, look, color=INK if look == "o-" else FAINT, label=name)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.legend(**LOOK)
+    return plain_frame(ax, None, "mass of a node", "share of such nodes that were accepted")
+
+
 # ---------------------------------------------------------------- one text, one round
 
 
@@ -340,7 +353,11 @@ def main(argv=None):
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
     print(save(draw_paper(bench.paper_rows()), args.out / "paper.png"))
-    texts = tinted(*get_target_and_drafter(args, dataset, device), prompt, args.seed)
+    models, prompts = get_target_and_drafter(args, dataset, device), held_out_prompts(dataset, 8)
+    found = {f"temperature {t}": bench.calibration(*models, Sampler(t), prompts, 96)
+             for t in (0, 1)}
+    print(save(draw_calibration(found), args.out / "calibration.png"))
+    texts = tinted(*models, prompt, args.seed)
     print(save(draw_tints(texts, dataset.tokenizer.decode)[0], args.out / "tinted.png"))
 
 

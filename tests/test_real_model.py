@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import real_model
+import real_model_files
 from nanogpt import transformers_model
-from experiments import real_model_files, real_model_table
-from experiments.real_model_lookup import LookupDrafter, TextTable
 from nanogpt.cli import run
 from nanogpt.data import CharTokenizer
 from nanogpt.transformers_model import TransformersModel
+from ngram import LookupDrafter, TextTable
 from pretended_device import pretended_cuda
 from tiny_models import WIDTHS, character_tokenizer, noisy, random_dflash, save
 
@@ -196,7 +196,7 @@ def test_the_hub_is_asked_first_then_its_cache(monkeypatch, tmp_path):
 def test_an_answer_ends_at_its_end_mark():
     """In the middle of an accepted block, too; what stands behind it counts nowhere."""
     steps = [SimpleNamespace(tokens=tokens, detail="large") for tokens in ([4], [1, 9, 2], [3])]
-    kept = list(real_model_table.until_end(iter(steps), {9}))
+    kept = list(real_model.until_end(iter(steps), {9}))
     assert [step.tokens for step in kept] == [[4], [1, 9]]
     assert all(step.detail is None for step in kept)
 

@@ -7,7 +7,6 @@ import torch
 from nanogpt import transformers_model
 from chain_specdec import GPTDraft, speculate_chain
 from ddtree import BlockChainDrafter, DDTreeDrafter
-from experiments.real_model_lookup import LookupDrafter
 from nanogpt.clock import cost_curve
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact.slips import changed
@@ -20,6 +19,7 @@ from nanogpt.transformers_model import (
     check_branching,
     pack,
 )
+from ngram import LookupDrafter
 from tiny_models import CONTEXT, NAMES, V, close, noisy, random_dflash, text, tiny
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate, walk
 
