@@ -29,6 +29,7 @@ from conditional_marginals import (
 )
 from ddtree import (
     BlockChainDrafter,
+    DDTreeDrafter,
     best_first,
     decode_ddtree,
     draft_temperature,
@@ -178,12 +179,23 @@ def pass_ms(network, prompt):
     return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
 
 
+@torch.inference_mode()
+def build_ms(network, prompt, budget):
+    """Median milliseconds of building a tree of `budget` nodes from one pass, on the CPU."""
+    make = DDTreeDrafter if network.transition is None else ConditionalTreeDrafter
+    logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
+    root, length, drafter = int(logits[0, -1].argmax()), network.config.length, make(network, budget)
+    drafter.observe(prompt, hidden, list(range(len(prompt))))
+    slots = drafter.logits(root, length)
+    drafter.logits = lambda *_: slots  # of this drafter alone: its pass is done
+    return median_ms(lambda: drafter.propose(root, length), slots.device)
+
+
 def measured_price(target, block, prompt, cap=63):
     """-> what a round costs on this machine, for priced_trees: [ms for 0..cap nodes], draft_ms."""
     curve = cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64), repeats=10)
-    make = DDTreeDrafter if block.transition is None else ConditionalTreeDrafter
     # A node is popped before it is verified. Where rows are nearly free, on a GPU, that is dearer.
-    pop_ms = build_ms(block, prompt, [cap], make)[cap] / cap
+    pop_ms = build_ms(block, prompt, cap) / cap
     price = [ms + n * pop_ms for n, ms in enumerate(prices(curve, cap))]
     return price, pass_ms(block, prompt)
 

@@ -301,6 +301,7 @@ def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():
 def test_drafting_has_a_price():
     room, network = CHAPTER[5], random_drafter(random_gpt(1), 1)
     assert room.pass_ms(network, [1]) > 0 and room.pass_ms(network, [1, 8, 4, 0, 7]) > 0
+    assert 0 < room.build_ms(network, [1, 8, 4], 1) < room.build_ms(network, [1, 8, 4], 200)
 
 
 def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
