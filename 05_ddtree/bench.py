@@ -184,7 +184,8 @@ def build_ms(network, prompt, budget):
     """Median milliseconds of building a tree of `budget` nodes from one pass, on the CPU."""
     make = DDTreeDrafter if network.transition is None else ConditionalTreeDrafter
     logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
-    root, length, drafter = int(logits[0, -1].argmax()), network.config.length, make(network, budget)
+    root, length = int(logits[0, -1].argmax()), network.config.length
+    drafter = make(network, budget)
     drafter.observe(prompt, hidden, list(range(len(prompt))))
     slots = drafter.logits(root, length)
     drafter.logits = lambda *_: slots  # of this drafter alone: its pass is done
