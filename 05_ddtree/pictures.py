@@ -290,7 +290,7 @@ def draw_paper(rows):
                    facecolor=face, zorder=2, label={"DFlash": "chain", "DDTree": "tree"}[method])
     for price, look in ((1, ":"), (1.4, "--")):
         ax.plot([0, 11], [0, 11 / price], color=FAINT, linestyle=look, linewidth=1, zorder=0,
-                label=f"a round costs {price:g} plain steps")
+                label=f"a round costs {price:g} plain step{'s' * (price > 1)}")
     ax.set_xlim(0, 11.2)
     ax.set_ylim(0, 9)
     ax.legend(**LOOK, loc="upper left")
@@ -305,7 +305,7 @@ def draw_calibration(found):
     for (name, (masses, shares)), look in zip(found.items(), ("s-", "o-"), strict=False):
         ax.plot(masses, shares, look, color=INK if look == "o-" else FAINT, label=name)
     ax.set_xscale("log")
-    ax.set_yscale("log")
+    ax.set_yscale("log", nonpositive="mask")
     ax.legend(**LOOK)
     return plain_frame(ax, None, "mass of a node", "share of such nodes that were accepted")
 
