@@ -1,4 +1,4 @@
-"""Chapter 05: 6 blanks to fill. Grade them with
+"""Chapter 05: 5 blanks to fill. Grade them with
 
     python tests/grade.py 05
 
@@ -112,24 +112,3 @@ def below(self, level, token):
     level: from 0; token: the one before the slot.
     """
     raise NotImplementedError("not yet: below")
-
-
-# *** The logits of what follows each of the n nodes of one level, (n, V), a tensor: their
-# softmax is the q that the p/q rule divides by. tokens and parents: two lists. parents == [-1]
-# means that a new round begins: run the pass once, self.logits(root, self.room) -> h (L, V),
-# keep it on self, and start with slot 1 (row 0 of h). Each later call reads the next slot. You
-# may call self.table (L, V, V): self.table[k, tokens] is (n, V), what the nodes' tokens add;
-# there is none if self.network.transition is None. self.temperature divides the logits.
-# About 7 lines, 12 minutes.
-# Example: h = log (.5 .3 .2), log (.2 .2 .6); table[0, 2] = log (1 4 1), table[1, 0] = log (2 1
-#   1), table[1, 1] = log (1 6 1), table[0, 0] = 0; temperature 1; calls ([2], [-1]), ([0, 1],
-#   [0, 0]), ([0], [-1]): the softmax of each answer, and the number of passes -> [[[[0.263158,
-#   0.631579, 0.105263]], [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]], [[0.5, 0.3, 0.2]]], 2]
-
-
-def level(self, tokens, parents):
-    """n nodes of one level, their tokens -> (n, V) logits of what follows each.
-
-    Raises ValueError below the last slot.
-    """
-    raise NotImplementedError("not yet: level")

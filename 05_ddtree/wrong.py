@@ -1,6 +1,6 @@
 """What goes wrong in chapter 05: {function: {what was done: the function that does it}}."""
 
-from conditional_marginals import BlockLevels, Children
+from conditional_marginals import Children
 from ddtree import best_first, child_score, node_masses, sibling_score
 from nanogpt.exact.slips import slips
 from priced_trees import PricedChainDrafter, worth_verifying
@@ -59,19 +59,6 @@ WRONG = {
         "the children that are kept are normalised among themselves": (
             '"stable")', '"stable")[:self.most]', "np.exp(logits - top)",
             "np.exp(logits[best] - top)"),
-    }),
-    "level": slips(BlockLevels.level, {
-        "the token before is not looked at: a marginal": (
-            "self.network.transition is not None", "False"),
-        "the table of the wrong slot is read": ("self.table[self.depth", "self.table[self.depth-1"),
-        "the drafter's temperature is ignored": (" / self.temperature", ""),
-        "the network runs a pass for every level": (
-            "    if parents", "    self.logits(tokens[0], self.room)\n    if parents"),
-        "all nodes of a level follow the last one's token": (
-            "self.depth, tokens]", "self.depth, tokens[-1:]]"),
-        "probabilities are returned instead of logits": (
-            "logits / self.temperature", "(logits / self.temperature).softmax(-1)"),
-        "every level reads slot 1": ("self.depth += 1", "pass"),
     }),
     "worth_verifying": slips(worth_verifying, {
         "the price of the next row stands for all behind it": (

@@ -70,25 +70,6 @@ def children_below(level, token, temperature=1.0, most=3):
     return call
 
 
-def levels(temperature=1.0, table=True):
-    """The softmax of what `level` answers in one round and at the root of the next."""
-    def call(f):
-        passes = []
-
-        def run_a_pass(root, room):
-            passes.append(root)
-            return torch.tensor(H)
-
-        # As much of a BlockLevels as the blank looks at.
-        self = SimpleNamespace(
-            network=SimpleNamespace(transition=torch.tensor(W) if table else None),
-            table=torch.tensor(W), temperature=temperature, room=9, logits=run_a_pass)
-        rows = [f(self, [2], [-1]), f(self, [0, 1], [0, 0]), f(self, [0], [-1])]
-        return [row.double().softmax(-1) for row in rows], len(passes)
-
-    return call
-
-
 BLANKS = [
     Blank(
         "ddtree:node_masses",
@@ -177,31 +158,5 @@ BLANKS = [
             "slot 2 after token 0, temperature .5": (
                 children_below(1, 0, 0.5), ([0.642857, 0.285714, 0.071429], [2, 0, 1])),
             "slot 2 after token 1, most 2": (children_below(1, 1, most=2), ([0.6, 0.3], [1, 2])),
-        }),
-    Blank(
-        "conditional_marginals:BlockLevels.level",
-        """*** The logits of what follows each of the n nodes of one level, (n, V), a tensor:
-        their softmax is the q that the p/q rule divides by. tokens and parents: two lists.
-        parents == [-1] means that a new round begins: run the pass once, self.logits(root,
-        self.room) -> h (L, V), keep it on self, and start with slot 1 (row 0 of h). Each later
-        call reads the next slot. You may call self.table (L, V, V): self.table[k, tokens] is
-        (n, V), what the nodes' tokens add; there is none if self.network.transition is None.
-        self.temperature divides the logits.""",
-        """Keep h and the depth on self. A node's logits are its slot's row of h, the same for
-        all n nodes, plus the row of its own token in the slot's table.""",
-        lines=7, minutes=12,
-        examples={
-            "h = log (.5 .3 .2), log (.2 .2 .6); table[0, 2] = log (1 4 1), table[1, 0] = log "
-            "(2 1 1), table[1, 1] = log (1 6 1), table[0, 0] = 0; temperature 1; calls ([2], "
-            "[-1]), ([0, 1], [0, 0]), ([0], [-1]): the softmax of each answer, and the number of "
-            "passes": (levels(), ([
-                [[0.263158, 0.631579, 0.105263]],
-                [[0.333333, 0.166667, 0.5], [0.1, 0.6, 0.3]], [[0.5, 0.3, 0.2]]], 2)),
-            "the same at temperature .5": (levels(0.5), ([
-                [[0.144509, 0.83237, 0.023121]],
-                [[0.285714, 0.071429, 0.642857], [0.021739, 0.782609, 0.195652]],
-                [[0.657895, 0.236842, 0.105263]]], 2)),
-            "without a table": (levels(table=False), ([
-                [[0.5, 0.3, 0.2]], [[0.2, 0.2, 0.6], [0.2, 0.2, 0.6]], [[0.5, 0.3, 0.2]]], 2)),
         }),
 ]

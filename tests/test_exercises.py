@@ -163,7 +163,7 @@ def grow(root, children):
     statuses = {b.name: grade_answer(b, answers[b.name])[0] for b in blanks}
     assert statuses == {"sibling_score": "still blank", "child_score": "still blank",
                         "best_first": "done", "node_masses": "still blank",
-                        "below": "still blank", "level": "still blank"}
+                        "below": "still blank"}
 
 
 # ---------------------------------------------------------------- files
