@@ -22,8 +22,8 @@ def parse(path):
 
 
 def is_idea(path):
-    """A concept file: in a chapter's folder, no room and no script."""
-    return (path.parent in CHAPTERS and path.stem not in ROOMS
+    """A concept file: in a chapter's folder, no room, no script, nothing that only loads files."""
+    return (path.parent in CHAPTERS and path.stem not in {*ROOMS, "real_model_files"}
             and "__main__" not in path.read_text(encoding="utf-8"))
 
 
@@ -110,7 +110,7 @@ def code_tokens(path):
 
 
 # To be lowered to: tests 58,000, ideas 19,000, rooms 20,000, nanogpt 21,000; 120,000 in 100 files.
-BUDGETS = {"tests": 70_500, "ideas": 19_000, "rooms": 38_000, "nanogpt": 30_000, ".github": 1_000}
+BUDGETS = {"tests": 70_500, "ideas": 19_500, "rooms": 37_500, "nanogpt": 30_000, ".github": 1_000}
 FILES = 128
 
 
