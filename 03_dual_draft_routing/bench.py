@@ -4,43 +4,57 @@ The walk emits the target's own draws, so the text does not depend on who drafts
 exactly as many tokens as its deepest path agrees with that text. So one target forward over the
 finished text is enough to know both heads' trees below every token of it, and to replay every
 router on them, the oracle included, which in a real decoding would have to verify both trees.
+
+    python 03_dual_draft_routing/bench.py    # a head for verse, one for code; trains six minutes
 """
 
-import statistics
+import sys
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(1, str(ROOT))  # so that a plain clone runs, too
 
 import torch
 
+from nanogpt import cli
 from dual_draft_routing import (
     BothHeads,
     HeadDrafter,
     RoutedDrafter,
     coin_flip,
-    confidence,
     mean_confidence,
     route,
 )
-from nanogpt.bench import PLAIN, plain, two_standard_errors
-from nanogpt.cli import print_table
+from nanogpt.bench import PLAIN, plain
+from nanogpt.data import CharTokenizer, Dataset, held_out_prompts, hold_out, load_text
 from nanogpt.decoding import collect, plain_decode, tokens_on
-from nanogpt.sampling import Dice
+from nanogpt.packing import for_decoding
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.train import get_gpt
+from train_heads import RECIPE, default_configs, get_heads, heads_for_decoding
 from tree_attention import speculate  # chapter 02
+
+
+def drafters(heads, budget=8, **shape):
+    """A HeadDrafter for each head."""
+    return [HeadDrafter(head, budget=budget, **shape) for head in heads]
 
 
 def registry(target, heads, sampler, budget):
     """{name: start(prompt, seed)} for every method that can really run."""
     def drafted_by(make):
-        def start(prompt, seed):
-            pair = [HeadDrafter(head, budget=budget) for head in heads]
-            return speculate(target, make(pair, seed), prompt, sampler, Dice(seed))
-        return start
+        return lambda prompt, seed: speculate(target, make(drafters(heads, budget), seed), prompt,
+                                              sampler, Dice(seed))
 
     return {
         PLAIN: plain(target, sampler),
         "head 1 alone": drafted_by(lambda pair, seed: pair[0]),
         "head 2 alone": drafted_by(lambda pair, seed: pair[1]),
         # The coin has chance of its own.
-        "coin flip": drafted_by(lambda pair, seed: RoutedDrafter(pair, coin_flip(Dice(seed + 1)))),
+        "a coin chooses": drafted_by(
+            lambda pair, seed: RoutedDrafter(pair, coin_flip(Dice(seed + 1)))),
         "routed": drafted_by(lambda pair, seed: RoutedDrafter(pair)),
     }
 
@@ -50,19 +64,11 @@ def registry(target, heads, sampler, budget):
 
 @dataclass
 class Proposal:
-    """Both heads' trees below one token of the text, a list entry for each head.
+    """Both heads' trees below one token of the text: for each head the accepted drafts (the bonus
+    token not counted), and the mean confidence."""
 
-    position: of the root in the text; lengths: accepted drafts (the bonus token not counted);
-    means: mu; firsts: the mass of c at depth 1; nodes: drafts in the tree; chosen: the head that
-    was kept, or None.
-    """
-
-    position: int
     lengths: list
     means: list
-    firsts: list
-    nodes: list
-    chosen: int | None = None
 
 
 def agreement(tree, future):
@@ -76,46 +82,33 @@ def agreement(tree, future):
     return length
 
 
-def first_level_mass(tree, scores):
-    """Another statistic: the sum of c at depth 1, the chance that at least one draft stays.
-
-    scores: one per row, as for best_nodes.
-    """
-    below_root = zip(confidence(scores), tree.parents.tolist()[1:], strict=True)
-    return sum(c for c, parent in below_root if parent == 0)
-
-
 @torch.inference_mode()
-def propose_everywhere(target, both, text, first):
+def propose_everywhere(target, pair, text, first):
     """Both heads' trees below every token from text[first] on -> {position: Proposal}.
 
-    both: a BothHeads. The text must fit into the window.
+    pair: two HeadDrafters. The text must fit into the window.
     """
     _, hidden = target(tokens_on(target, text[:-1]))
-    proposals = {}
+    both, proposals = BothHeads(pair), {}
     for root in range(first, len(text) - 1):
         both.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
         trees, scores = both.propose_both(text[root], len(text) - 1 - root)
-        proposals[root] = Proposal(
-            root, [agreement(tree, text[root + 1:]) for tree in trees],
-            [mean_confidence(s) for s in scores],
-            [first_level_mass(*grown) for grown in zip(trees, scores, strict=True)],
-            [len(tree) - 1 for tree in trees])
+        proposals[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
+                                   [mean_confidence(s) for s in scores])
     return proposals
 
 
 def replay(proposals, choose):
-    """Decode a text again with a router -> list of Proposal, the steps that it takes.
+    """Decode a text again with a router -> the accepted drafts of every round, a list.
 
     proposals: what propose_everywhere gave. choose(proposal) -> which head is kept; it may look at
     the accepted lengths, as an oracle does.
     """
-    steps, root = [], min(proposals)
+    accepted, root = [], min(proposals)
     while root in proposals:
-        chosen = choose(proposals[root])
-        steps.append(replace(proposals[root], chosen=chosen))
-        root += 1 + steps[-1].lengths[chosen]
-    return steps
+        accepted.append(proposals[root].lengths[choose(proposals[root])])
+        root += 1 + accepted[-1]
+    return accepted
 
 
 def texts_of(target, prompts, sampler, length):
@@ -128,53 +121,8 @@ def texts_of(target, prompts, sampler, length):
             for i, prompt in enumerate(prompts)]
 
 
-PAPER, ORACLE = "routed (mean confidence)", "oracle (not achievable)"
-
-
-def routers(seed=0):
-    """{name: choose} for two heads: each alone, a coin, the paper's rule, another, the oracle."""
-    dice = Dice(seed)
-    return {
-        "head 1 alone": lambda step: 0,
-        "head 2 alone": lambda step: 1,
-        "coin flip": lambda step: int(dice.flip(0.5)),
-        PAPER: lambda step: route(step.means),
-        "routed by the mass at depth 1": lambda step: route(step.firsts),
-        ORACLE: lambda step: route(step.lengths),
-    }
-
-
-@dataclass
-class Replayed:
-    """Every router on the same texts. runs: {name: list of lists of Proposal, one per text};
-    proposals: both heads' trees at every token of every text; known: {position: Proposal}, text by
-    text."""
-
-    runs: dict
-    proposals: list
-    known: list
-
-
-def replay_all(target, heads, texts, first, budget, seed):
-    """Every router on these known texts, whose drafting begins at text[first] -> Replayed."""
-    both = BothHeads([HeadDrafter(head, budget=budget) for head in heads])
-    known = [propose_everywhere(target, both, text, first) for text in texts]
-    runs = {name: [replay(proposals, choose) for proposals in known]
-            for name, choose in routers(seed).items()}
-    return Replayed(runs, [step for proposals in known for step in proposals.values()], known)
-
-
-def tau(runs):
-    """Tokens per step, the bonus token included. runs: lists of Proposal, one per text."""
-    steps = [step for run in runs for step in run]
-    return sum(1 + step.lengths[step.chosen] for step in steps) / len(steps)
-
-
 def coin_tau(known):
-    """tau of a fair coin between the two heads, averaged over all its tosses at once.
-
-    known: {position: Proposal} of each text.
-    """
+    """tau of a fair coin between the two heads, averaged over all its tosses at once."""
     tokens = rounds = 0.0
     for proposals in known:
         reached = {min(proposals): 1.0}  # the probability that a round begins at this place
@@ -187,55 +135,81 @@ def coin_tau(known):
     return tokens / rounds
 
 
-def gain(runs, others):
-    """What one router brings more than another on the same texts -> tokens per round, and by how
-    much that is uncertain (two standard errors). Both: a tau for each text.
-    """
-    more = [one - other for one, other in zip(runs, others, strict=True)]
-    return statistics.mean(more), two_standard_errors(more)
+def taus(known):
+    """{router: tau}, the bonus token included. known: {position: Proposal} of each text."""
+    routers = {"head 1 alone": lambda step: 0, "head 2 alone": lambda step: 1,
+               "routed": lambda step: route(step.means), "oracle": lambda step: route(step.lengths)}
+    found = {"a coin chooses": coin_tau(known)}
+    for name, choose in routers.items():
+        accepted = [n for proposals in known for n in replay(proposals, choose)]
+        found[name] = 1 + sum(accepted) / len(accepted)
+    return found
 
 
-def complementarity(steps):
-    """-> dict of shares of the steps: head 1 longer, head 2 longer, and of those steps the share
-    in which mu picks the longer one ("router right")."""
-    differ = [s for s in steps if s.lengths[0] != s.lengths[1]]
-    right = [route(s.means) == route(s.lengths) for s in differ]
-    return {
-        "head 1 longer": sum(s.lengths[0] > s.lengths[1] for s in steps) / len(steps),
-        "head 2 longer": sum(s.lengths[1] > s.lengths[0] for s in steps) / len(steps),
-        "router right": sum(right) / max(len(right), 1),
-    }
+def surer_is_right(known):
+    """Of the positions at which one head reaches further, the share at which it is the surer."""
+    right = [route(step.means) == route(step.lengths) for proposals in known
+             for step in proposals.values() if step.lengths[0] != step.lengths[1]]
+    return sum(right) / max(len(right), 1)
 
 
-def calibration(steps, head):
-    """Does the confidence predict the accepted length? N mu is the length that a head expects.
-
-    -> mean of the expected length, mean of the accepted one, their correlation over the steps.
-    """
-    expected = torch.tensor([s.means[head] * s.nodes[head] for s in steps])
-    accepted = torch.tensor([float(s.lengths[head]) for s in steps])
-    pair = torch.stack([expected, accepted])
-    return float(expected.mean()), float(accepted.mean()), float(torch.corrcoef(pair)[0, 1])
-
-
-def print_routers(replayed):
-    """Every router's tau on the same known texts, and what the heads' confidence is worth."""
-    runs, proposals = replayed.runs, replayed.proposals
-    print_table([f"router, on {len(runs[PAPER])} known texts", "steps", "tau"], [
-        [name, sum(map(len, run)), f"{tau(run):.2f}"] for name, run in runs.items()])
-    shares = complementarity(proposals)
-    print()
-    print_table(["share of all tokens", "head 1 longer", "head 2 longer", "mu picks the longer"],
-                [["", *(f"{share:.0%}" for share in shares.values())]])
-    print()
-    print_calibration(proposals)
+def print_routers(columns):
+    """Every router's tau on the same texts. columns: {title: known}, see taus."""
+    found = [taus(known) for known in columns.values()]
+    better = [max(line["head 1 alone"], line["head 2 alone"]) for line in found]
+    rows = [[name, *(f"{line[name]:.2f}" for line in found)] for name in found[0]]
+    rows += [[f"{name}, over the better head",
+              *(f"{line[name] / best - 1:+.1%}" for line, best in zip(found, better, strict=True))]
+             for name in ("routed", "oracle")]
+    rows.append(["where they differ, the surer head is right",
+                 *(f"{surer_is_right(known):.0%}" for known in columns.values())])
+    cli.print_table(["tau", *columns], rows)
 
 
-def print_calibration(proposals):
-    """A line for each head: how many accepted drafts it expects, and gets, on average."""
-    rows = []
-    for head in (0, 1):
-        expected, accepted, correlation = calibration(proposals, head)
-        rows.append([f"head {head + 1}", f"{expected:.2f}", f"{accepted:.2f}",
-                     f"{correlation:.2f}"])
-    print_table(["accepted drafts", "expected", "accepted", "correlation"], rows)
+# ---------------------------------------------------------------- two kinds of text
+
+
+def kinds_of_text():
+    """{kind: Dataset} of characters: Shakespeare, this repository's own code, and both."""
+    files = sorted([*ROOT.glob("nanogpt/**/*.py"), *ROOT.glob("0?_*/*.py")])
+    texts = [load_text(), "\n".join(file.read_text("utf-8") for file in files)]
+    tokenizer, digest = CharTokenizer("".join(texts)), sha256("".join(texts).encode())
+    verse, code = (hold_out(text, 10) for text in texts)  # training text, validation text
+    parts = {"verse": verse, "code": code, "both": map(str.__add__, verse, code)}
+    return {kind: Dataset(kind, "char", tokenizer,
+                          *(torch.tensor(tokenizer.encode(part)) for part in halves),
+                          f"{kind} of {digest.hexdigest()}") for kind, halves in parts.items()}
+
+
+def main(argv=None):
+    args = cli.parser("A head for verse, a head for code: what does routing gain?").parse_args(argv)
+    _, device = cli.setup(args)
+    kinds = kinds_of_text()
+    trained = get_gpt("small", kinds["both"], device, args.retrain)
+    target = for_decoding(trained)
+
+    def head_for(kind, steps):
+        configs = default_configs(trained.config.n_layer, ("everywhere",))
+        heads = get_heads(trained, kinds[kind], device, args.retrain, configs,
+                          replace(RECIPE, steps=steps))
+        return heads_for_decoding(heads, target)[0]
+
+    pair = [head_for(kind, RECIPE.steps) for kind in ("verse", "code")]
+    rival = head_for("both", 2 * RECIPE.steps)
+    for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
+        by_pair, by_rival = {}, {}
+        for kind in ("verse", "code"):
+            prompts = held_out_prompts(kinds[kind], 24)
+            texts = texts_of(target, prompts, Sampler(temperature), 128)
+            for known, heads in ((by_pair, pair), (by_rival, [rival, rival])):
+                known[kind] = [propose_everywhere(target, drafters(heads), text, len(prompts[0]))
+                               for text in texts]
+        by_pair["mixed"], by_rival["mixed"] = (sum(k.values(), []) for k in (by_pair, by_rival))
+        print(f"\ntemperature {temperature:g}; head 1 has learned verse, head 2 code\n")
+        print_routers(by_pair)
+        print("one head that has learned both, in as many steps as the two together: " + ", ".join(
+            f"{kind} {taus(known)['head 1 alone']:.2f}" for kind, known in by_rival.items()))
+
+
+if __name__ == "__main__":
+    cli.run(main)

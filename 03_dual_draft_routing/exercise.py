@@ -1,4 +1,4 @@
-"""Chapter 03: 4 blanks to fill. Grade them with
+"""Chapter 03: 3 blanks to fill. Grade them with
 
     python tests/grade.py 03
 
@@ -61,17 +61,3 @@ def best_nodes(scores, budget):
     Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
     """
     raise NotImplementedError("not yet: best_nodes")
-
-
-# ** These tokens were committed, and hidden[layer][:, rows] are the target's hidden states of
-# them. Who must hear of it? self.drafters is the list of the heads' drafters, each with
-# drafter.observe(tokens, hidden, rows). self.choices[-1] is the index of the drafter that was
-# chosen in this round; when the prompt arrives it is still empty. Tell the right ones, each
-# once, and return nothing.
-# About 2 lines, 4 minutes.
-# Example: observe([5, 2], hidden, [0, 3]) is None -> True
-
-
-def observe(self, tokens, hidden, rows):
-    """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
-    raise NotImplementedError("not yet: observe")

@@ -1,18 +1,15 @@
-"""The lesson's pictures: two heads on one target, whose tree reached further, what drafting costs.
+"""The lesson's pictures: two heads on one target, and whose guesses reached further.
 
-Green is head 1, pink head 2, orange the token that the target chose; a time has the colour of its
-verb.
+Green is head 1, pink head 2, orange the token that the target chose.
 """
 
 import math
-import statistics
 
 import matplotlib.pyplot as plt
 import torch
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
 from nanogpt.packing import precision_of
-from nanogpt.pictures import plots
 from nanogpt.pictures.plots import (
     FAINT,
     GREY,
@@ -20,8 +17,6 @@ from nanogpt.pictures.plots import (
     INK,
     LOOK,
     ORANGE,
-    VERBS,
-    draw_ranked,
     draw_tree,
     new_axes,
     tint,
@@ -98,23 +93,23 @@ def draw_heads(read, root, chains, layers, ax=None):
     return ax
 
 
-def draw_further(texts, lengths, width=64, ax=None):
+def draw_further(texts, known, width=64, ax=None):
     """A text whose letters are tinted by the head that reached further below them.
 
-    texts: of every token; lengths: {place: (accepted drafts of head 1, of head 2)}; a token
-    without a place is context. Returns the Axes.
+    texts: of every token; known: {position: Proposal}, see bench.propose_everywhere; a token
+    without one is context. Returns the Axes.
     """
     ax = ax or new_axes(0.165 * width, 0.27 * math.ceil(len(texts) / width) + 0.5)
     for place, text in enumerate(texts):
         x, y = place % width, place // width
-        if place in lengths:
-            one, two = lengths[place]
+        if place in known:
+            one, two = known[place].lengths
             color = HEADS[0] if one > two else HEADS[1] if two > one else GREY
             ax.add_patch(plt.Rectangle((x - 0.5, y - 0.45), 0.96, 0.9, edgecolor="none",
                                        facecolor=tint(color, 0.12 if one == two else 0.6)))
         ax.text(x, y, text.replace("\n", NEWLINE), ha="center", va="center", fontsize=9.5,
                 family="DejaVu Sans Mono", parse_math=False,
-                color=INK if place in lengths else FAINT)
+                color=INK if place in known else FAINT)
     patches = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, strength),
                              edgecolor=tint(GREY, 0.5))
                for color, strength in [(HEADS[0], 0.6), (HEADS[1], 0.6), (GREY, 0.12)]]
@@ -143,56 +138,6 @@ def draw_rivals(trees, scores, text_of_token, titles):
         ax.texts[-1].set_text("on each edge: c, the head's probability of the path up to there")
         ax.set_title(title, color=INK, fontsize=11)
     return axes
-
-
-def draw_draft_times(times):
-    """A bar for each way to draft, in milliseconds. times: {name: ms} -> the Axes."""
-    return draw_ranked(times, "milliseconds to draft for one round", [VERBS["draft"]] * len(times))
-
-
-def draw_calibration(proposals, ax=None):
-    """N mu, the accepted length that a head expects, against the length accepted.
-
-    A point is the average of an eighth of the proposals, the least confident first.
-    """
-    ax = ax or plots.new_axes(5.6, 4)
-    for head, color in enumerate(plots.HEADS):
-        points = sorted((step.means[head] * step.nodes[head], step.lengths[head])
-                        for step in proposals)
-        size = max(len(points) // 8, 1)
-        bins = [points[i:i + size] for i in range(0, len(points) - size + 1, size)]
-        ax.plot([statistics.mean(s for s, _ in b) for b in bins],
-                [statistics.mean(n for _, n in b) for b in bins],
-                color=color, marker="o", label=f"head {head + 1}")
-    top = max(ax.get_xlim()[1], ax.get_ylim()[1])
-    ax.plot([0, top], [0, top], color=plots.GREY, linestyle="--", linewidth=1, zorder=1)
-    ax.legend(frameon=False, fontsize=9)
-    return plots.plain_frame(ax, None, "expected: number of nodes times mean confidence",
-                             "accepted draft tokens")
-
-
-def draw_choices(steps, text_of_token, text, ax=None):
-    """Both confidences over the text; below, who was chosen and who would have been right."""
-    ax = ax or plots.new_axes(11, 3.6)
-    places, top = range(len(steps)), max(max(s.means) for s in steps)
-    chosen, right = -0.2 * top, -0.4 * top
-    for head, color in enumerate(plots.HEADS):
-        ax.plot(places, [s.means[head] for s in steps], color=color, marker="o", markersize=4,
-                label=f"mean confidence of head {head + 1}")
-        mine = [i for i in places if steps[i].chosen == head]
-        ax.scatter(mine, [chosen] * len(mine), color=color, marker="s", s=26)
-        longer = [i for i in places if steps[i].lengths[head] > steps[i].lengths[1 - head]]
-        ax.scatter(longer, [right] * len(longer), color=color, marker="^", s=30)
-    ax.set_xticks(places, [plots.visible(text_of_token(text[s.position])) for s in steps],
-                  fontsize=8, family="DejaVu Sans Mono", parse_math=False)
-    ticks = [tick for tick in ax.get_yticks() if 0 <= tick <= top]
-    ax.set_yticks([right, chosen, *ticks],
-                  ["would have been longer", "was chosen", *(f"{t:.2g}" for t in ticks)])
-    ax.set_ylim(-0.5 * top, 1.3 * top)
-    ax.legend(frameon=False, fontsize=9, ncols=2, loc="upper center")
-    plots.plain_frame(ax, None, "root of each round", "mean confidence")
-    ax.yaxis.set_label_coords(-0.05, 0.56)  # beside the numbers of the two lines
-    return ax
 
 
 def step_round(args, dataset, device, prompt):

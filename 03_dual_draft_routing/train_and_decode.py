@@ -9,13 +9,13 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import PAPER, print_routers, registry, replay_all, texts_of
-from dual_draft_routing import HeadDrafter, RoutedDrafter, check_counts
+from bench import drafters, print_routers, propose_everywhere, registry, texts_of
+from dual_draft_routing import RoutedDrafter, check_counts
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
-from pictures import draw_calibration, draw_choices
+from pictures import draw_further
 from train_heads import GENERALISTS, SPECIALISTS, get_target_and_heads
 from tree_attention import speculate  # chapter 02
 
@@ -40,13 +40,6 @@ def load_models(args, dataset, device):
     return get_target_and_heads(args, dataset, device, duties)
 
 
-def save_figures(replayed, text, tokenizer, out, temperature):
-    """The calibration of both heads; the choices along the first text."""
-    plots.save(draw_calibration(replayed.proposals), out / f"calibration_T{temperature:g}.png")
-    choices = draw_choices(replayed.runs[PAPER][0][:40], lambda t: tokenizer.decode([t]), text)
-    plots.save(choices, out / f"choices_T{temperature:g}.png")
-
-
 def main(argv=None):
     args = read_flags(argv)
     samplers = [Sampler(t) for t in args.temperatures]
@@ -54,7 +47,7 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     target, heads = load_models(args, dataset, device)
 
-    routed = RoutedDrafter([HeadDrafter(head, budget=args.budget) for head in heads])
+    routed = RoutedDrafter(drafters(heads, args.budget))
     cli.print_stream(speculate(target, routed, prompt, samplers[-1], Dice(args.seed)),
                      args.prompt, args.max_new_tokens, dataset.tokenizer)
     prompts, many = (held_out_prompts(dataset, n) for n in (args.prompts, args.replayed))
@@ -62,12 +55,17 @@ def main(argv=None):
     print_tables(args, target, prompts, samplers,
                  lambda sampler: registry(target, heads, sampler, args.budget),
                  f"; duties: {duties}; {args.budget} draft nodes")
+    columns = {}
     for sampler in samplers:
-        print(f"\ntemperature {sampler.temperature:g}, every router on the same texts\n")
         texts = texts_of(target, many, sampler, args.max_new_tokens)
-        replayed = replay_all(target, heads, texts, len(many[0]), args.budget, args.seed)
-        print_routers(replayed)
-        save_figures(replayed, texts[0], dataset.tokenizer, args.out, sampler.temperature)
+        known = columns[f"T = {sampler.temperature:g}"] = [
+            propose_everywhere(target, drafters(heads, args.budget), text, len(many[0]))
+            for text in texts]
+        letters = [dataset.tokenizer.decode([token]) for token in texts[0]]
+        plots.save(draw_further(letters, known[0]),
+                   args.out / f"further_T{sampler.temperature:g}.png")
+    print(f"\nevery router on the same {args.replayed} texts\n")
+    print_routers(columns)
     print(f"\nfigures: {args.out}")
 
 

@@ -1,6 +1,6 @@
 """What goes wrong in chapter 03: {function: {what was done: the function that does it}}."""
 
-from dual_draft_routing import BothHeads, best_nodes, mean_confidence, route
+from dual_draft_routing import best_nodes, mean_confidence, route
 from nanogpt.exact.slips import slips
 
 MEAN = "sum(c) / len(c) if c"
@@ -20,10 +20,5 @@ WRONG = {
         "the first rows are kept instead of the best": (
             "ranked[:budget]", "range(1, budget + 1)"),
         "a tie goes to the later row": ("range(1, len(scores))", "range(1, len(scores))[::-1]"),
-    }),
-    "observe": slips(BothHeads.observe, {
-        "only the chosen head hears of it": (
-            "in self.drafters:", "in [self.drafters[self.choices[-1]]]:"),
-        "only the first head hears of it": ("in self.drafters:", "in self.drafters[:1]:"),
     }),
 }

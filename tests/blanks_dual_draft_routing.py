@@ -5,11 +5,8 @@ import math
 import torch
 
 import dual_draft_routing
-from dual_draft_routing import HeadDrafter, RoutedDrafter
 from grading import Blank
-from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, random_nodes
-from nanogpt.sampling import Dice, Sampler
-from tree_attention import speculate
+from nanogpt.exact.toy_models import random_nodes
 
 LOGS = [0.0, math.log(0.8), math.log(0.6), math.log(0.1)]
 
@@ -27,37 +24,6 @@ def parents_stay():
             assert all(parents[row] in rows for row in rows[1:]), (
                 f"parents {parents}, scores {scores}, budget {budget}: {rows} has a node without "
                 "its parent")
-
-
-def both_are_told():
-    """After every commit each head has heard of the whole text."""
-    pair, text = [HeadDrafter(ToyHead(seed), 2, 2, 3) for seed in (8, 9)], [0, 1]
-    steps = speculate(ToyTarget(ToyModel(5, 3)), RoutedDrafter(pair), text, Sampler(1), Dice(0))
-    for number in range(4):
-        text += next(steps).tokens
-        for name, drafter in enumerate(pair, 1):
-            state = drafter.head.state[0].tolist()  # a toy head remembers the text itself
-            assert state == text[:-1], (
-                f"after step {number} head {name} stands at {state}, the text is {text[:-1]}")
-
-
-class Router:
-    """As much of a RoutedDrafter as the blank looks at; the second head was chosen last.
-
-    One head, too, is a Router: it notes what it is told.
-    """
-
-    def __init__(self, drafters=()):
-        self.drafters, self.choices, self.told = drafters, [1], []
-
-    def observe(self, tokens, hidden, rows):
-        self.told.append((tokens, rows))
-
-
-def told(f):
-    router = Router([Router(), Router()])
-    f(router, [5, 2], None, [0, 3])
-    return [drafter.told for drafter in router.drafters]
 
 
 BLANKS = [
@@ -106,20 +72,5 @@ BLANKS = [
             "scores 0, -2, -1, -3, budget 1": (([0.0, -2.0, -1.0, -3.0], 1), [0, 2]),
             "a tie: scores 0, -1, -1, -1, budget 2": (([0.0, -1.0, -1.0, -1.0], 2), [0, 1, 2]),
             "scores 0, -1, budget 3": (([0.0, -1.0], 3), [0, 1]),
-        }),
-    Blank(
-        "dual_draft_routing:BothHeads.observe",
-        """** These tokens were committed, and hidden[layer][:, rows] are the target's hidden
-        states of them. Who must hear of it? self.drafters is the list of the heads' drafters,
-        each with drafter.observe(tokens, hidden, rows). self.choices[-1] is the index of the
-        drafter that was chosen in this round; when the prompt arrives it is still empty. Tell
-        the right ones, each once, and return nothing.""",
-        "Either head may be chosen next time, and must then have heard of the whole text.",
-        lines=2, minutes=4, promise=both_are_told,
-        examples={
-            "observe([5, 2], hidden, [0, 3]) is None": (
-                lambda f: f(Router([Router(), Router()]), [5, 2], None, [0, 3]) is None, True),
-            "head 2 was chosen; tokens (5 2), rows (0 3) are committed: what each head was told":
-                (told, [[([5, 2], [0, 3])], [([5, 2], [0, 3])]]),
         }),
 ]

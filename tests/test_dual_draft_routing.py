@@ -13,6 +13,7 @@ from dual_draft_routing import (
     RoutedDrafter,
     coin_flip,
     grow_tree,
+    route,
 )
 from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gpt
 from merged_trees import prefixes
@@ -198,23 +199,21 @@ def test_replaying_a_text_is_decoding_it():
     heads, prompt = random_heads(target), [1, 2, 3]
     starts = bench.registry(target, heads, Sampler(0), 6)
     text = prompt + collect(starts["plain"](prompt, 0), 50).tokens
-    runs = bench.replay_all(target, heads, [text], len(prompt), 6, seed=0).runs
-    for name, router in (("head 1 alone", "head 1 alone"), ("head 2 alone", "head 2 alone"),
-                         ("routed", "routed (mean confidence)")):
+    known = bench.propose_everywhere(target, bench.drafters(heads, 6), text, len(prompt))
+    for name, choose in (("head 1 alone", lambda step: 0), ("head 2 alone", lambda step: 1),
+                         ("routed", lambda step: route(step.means))):
         real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
-        assert [step.lengths[step.chosen] for step in runs[router][0]][:len(real)] == real
+        assert bench.replay(known, choose)[:len(real)] == real
 
 
-def test_the_coin_is_averaged_over_all_tosses():
-    """Two tokens: one round if head 1 is taken first, two if head 2 is; 2 / 1.5 by hand."""
-    known = {0: bench.Proposal(0, [1, 0], [], [], []), 1: bench.Proposal(1, [0, 0], [], [], [])}
-    assert bench.coin_tau([known]) == 2 / 1.5
-
-
-def test_a_gain_is_paired_by_text():
-    more, uncertain = bench.gain([3, 7], [2, 2])  # 1 and 5: mean 3, deviation 8 ** 0.5
-    assert more == 3 and uncertain == pytest.approx(4)
-    assert bench.gain([2, 9], [1, 8]) == (1, 0)  # the texts differ, what is gained on them does not
+def test_routers_by_hand():
+    """Two tokens behind the root. Head 1 guesses the first, head 2 none, and is the surer
+    one: 2 tokens in 1 round for head 1 and the oracle, in 2 for head 2 and the router, in 1.5 for
+    a coin."""
+    known = [{0: bench.Proposal([1, 0], [.2, .3]), 1: bench.Proposal([0, 0], [.2, .2])}]
+    assert bench.taus(known) == {"head 1 alone": 2, "head 2 alone": 1, "routed": 1, "oracle": 2,
+                                 "a coin chooses": 2 / 1.5}
+    assert bench.surer_is_right(known) == 0
 
 
 def test_bad_input():
