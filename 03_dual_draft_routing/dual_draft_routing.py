@@ -10,8 +10,8 @@
 The target draws every token of the text itself (the walk), so no choice between trees can change
 the distribution of the text. Routing changes only how many tokens one forward brings.
 
-Source: "Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026). Its s_{t+1} is
-`root`, s_{h,i} a node's score, c_{h,i} its confidence, mu_h the mean confidence, N_h `budget`.
+Source: Zbib et al., "TAPS", 2026, arXiv:2603.27027 (code: Moe-Zbeeb/TAPS, ea_model_dual.py).
+A node's score is s_{h,i}, its confidence c_{h,i}, the mean confidence mu_h, the budget N_h.
 """
 
 import math
@@ -47,7 +47,7 @@ def keep_rows(tokens, parents, scores, rows):
 
 
 def grow_tree(head, root, depth, top_k, budget):
-    """Top-k expansion to a depth limit, then the `budget` best nodes (the article's section 3).
+    """Top-k expansion to a depth limit, then the `budget` best nodes.
 
     head.state: what the head remembers of the committed text, (1, ...);
     head.read(states, tokens) -> log-probabilities of the next token (n, V), new states (n, ...),
@@ -64,7 +64,7 @@ def grow_tree(head, root, depth, top_k, budget):
                                      strict=True):
             tokens += ids
             parents += [node] * len(ids)
-            scores += [scores[node] + value for value in values]  # the article's s_{h,i}
+            scores += [scores[node] + value for value in values]  # s_{h,i}
         # A node outside the best `budget` so far has no descendant inside the best `budget` of the
         # whole tree. So at most `budget` nodes per level are read, instead of top_k ** depth.
         kept = [row for row in best_nodes(scores, budget) if row >= first]
@@ -83,7 +83,7 @@ def confidence(scores):
     """c = exp(s) of every node but the root, a list: back from log-scores to probabilities.
 
     scores: as for best_nodes. c of a node is the probability that its head gives to the whole path
-    down to it. Source: the article's section 4.
+    down to it.
     """
     return [math.exp(score) for score in scores[1:]]
 
@@ -93,7 +93,6 @@ def mean_confidence(scores):
 
     scores: one cumulative log-score per row, the root's 0.0 first.
     Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
-    Source: mu_h in the article's section 5.
     """
     # mu_h, the mean of c over the drafted nodes. The root is certain for both heads, so it says
     # nothing; where the context length ends, it stands alone.
@@ -105,9 +104,8 @@ def route(statistics):
     """Which head's tree is verified: its index; the first head on a tie.
 
     statistics: one number per head, two or more. Example: .5 and .4 choose head 0.
-    Source: the article's section 5.
     """
-    # the article's h* = argmax over the heads of mu_h; -h: of equal numbers the first head's wins
+    # h* = argmax over the heads of mu_h; -h: of equal numbers the first head's wins
     return max(range(len(statistics)), key=lambda h: (statistics[h], -h))
 
 
@@ -148,7 +146,7 @@ class HeadDrafter:
 
 class BothHeads:
     """What every use of two heads shares: both advance on the accepted rows, no matter which head
-    drafted them (the article's interchangeability lemma).
+    drafted them.
 
     drafters: two (or more) HeadDrafters.
     """

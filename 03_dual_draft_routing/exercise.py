@@ -23,7 +23,6 @@ def mean_confidence(scores):
 
     scores: one cumulative log-score per row, the root's 0.0 first.
     Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
-    Source: mu_h in the article's section 5.
     """
     raise NotImplementedError("not yet: mean_confidence")
 
@@ -39,7 +38,6 @@ def route(statistics):
     """Which head's tree is verified: its index; the first head on a tie.
 
     statistics: one number per head, two or more. Example: .5 and .4 choose head 0.
-    Source: the article's section 5.
     """
     raise NotImplementedError("not yet: route")
 
