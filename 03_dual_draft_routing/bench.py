@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(1, str(ROOT))  # so that a plain clone runs, too
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import torch
 
@@ -35,6 +34,8 @@ from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
 from train_heads import RECIPE, default_configs, get_heads, heads_for_decoding
 from tree_attention import speculate  # chapter 02
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def drafters(heads, budget=8, **shape):
@@ -158,10 +159,10 @@ def print_routers(columns):
     found = [taus(known) for known in columns.values()]
     better = [max(line["head 1 alone"], line["head 2 alone"]) for line in found]
     rows = [[name, *(f"{line[name]:.2f}" for line in found)] for name in found[0]]
-    rows += [[f"{name}, over the better head",
+    rows += [[f"{name}, over better head",
               *(f"{line[name] / best - 1:+.1%}" for line, best in zip(found, better, strict=True))]
              for name in ("routed", "oracle")]
-    rows.append(["where they differ, the surer head is right",
+    rows.append(["where they differ, the surer is right",
                  *(f"{surer_is_right(known):.0%}" for known in columns.values())])
     cli.print_table(["tau", *columns], rows)
 
