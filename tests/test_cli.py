@@ -40,7 +40,9 @@ def start(program, *flags):
 # ---------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+# one script of each chapter; the others are slow
+@pytest.mark.parametrize("script", [pytest.param(script, marks=[pytest.mark.slow] * (
+    "train_and_decode" not in script)) for script in SCRIPTS])
 def test_a_script_starts_in_another_folder_without_an_installation(script, tmp_path):
     child = ("import os, runpy, sys; sys.path = [p for p in sys.path if p not in sys.argv[2:]]; "
              "script = sys.argv[1]; sys.path[0] = os.path.dirname(script); "
@@ -78,12 +80,18 @@ SLIPS = [
     ("05_ddtree/train_and_decode.py", "--temperatures nan", "temperature is nan"),
     ("05_ddtree/train_and_decode.py", "--budgets 0 256", "budgets are [0, 256]; each must be in"),
     ("05_ddtree/train_and_decode.py", "--block-size 300", "block-size is 300"),
-    ("05_ddtree/real_model.py", "--budgets 0", "budgets are [0]"),
+    *(("05_ddtree/real_model.py", flags, sentence) for flags, sentence in (
+        ("--budgets 0", "budgets are [0]"),
+        ("--prompts 13", "prompts is 13; it must be in [1, 12]"),
+        ("--max-new-tokens 1", "max_new_tokens is 1; it must be at least 2"),
+        ("--prompt ' '", "the prompt is empty"))),
     ("06_layer_verification/train_and_decode.py", "--branching 0", "branching is 0"),
     ("06_layer_verification/train_and_decode.py", "--depth 99 --shape complete",
      "depth 99 make a tree of more than 4096"),
     ("06_layer_verification/toy_experiment.py", "--depth 0", "depth is 0"),
     ("06_layer_verification/toy_experiment.py", "--similarity 2", "similarity is 2.0"),
+    ("06_layer_verification/toy_experiment.py", "--vocab 100 --depth 9", "at most 20000000"),
+    ("06_layer_verification/toy_experiment.py", "--seeds 1", "seeds is 1"),
     ("nanogpt.train", "--steps 0", "steps is 0"),
     ("nanogpt.clock", "--cached 500", "cached is 500"),
 ]

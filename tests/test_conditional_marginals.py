@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
@@ -66,15 +65,6 @@ def test_without_transitions_it_is_algorithm_1():
     for budget in (1, 5, 30):
         paper = best_first_tree(1, marginal_children(torch.log_softmax(h, -1)), budget)
         assert prefixes(tree_of(h, 0 * W, 1, budget)) == prefixes(paper)
-
-
-def test_worked_example_by_hand():
-    """q_1 = (.6, .4) after any token; after 0 comes 0 (.5, .5), after 1 comes 1 (.1, .9)."""
-    h, W = np.zeros((2, 2)), np.zeros((2, 2, 2))
-    h[0] = np.log([0.6, 0.4])
-    W[1] = np.log([[0.5, 0.5], [0.1, 0.9]])
-    tree = best_first_tree(0, Children(h, W, 1.0, 4), 4)
-    assert prefixes(tree) == [(0,), (1,), (1, 1), (0, 0)]  # .6, .4, .36, .3
 
 
 # ---------------------------------------------------------------- losslessness

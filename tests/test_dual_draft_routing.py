@@ -118,14 +118,6 @@ def test_pruned_expansion_keeps_the_best_nodes_of_the_full_one(seed):
             assert everything[path] == pytest.approx(score, abs=1e-12)
 
 
-def test_only_surviving_nodes_are_expanded():
-    head = started(ToyHead(3, vocab=5), [1])
-    asked, read = [], head.read
-    head.read = lambda states, tokens: asked.append(len(tokens)) or read(states, tokens)
-    grow_tree(head, 2, depth=4, top_k=5, budget=6)
-    assert asked[0] == 1 and max(asked) <= 6
-
-
 class FlatHead(ToyHead):
     """Equal scores everywhere: every comparison is a tie, and certainty adds nothing."""
 

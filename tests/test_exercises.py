@@ -206,13 +206,16 @@ def test_the_progress_over_all_chapters(classroom, capsys):
 
 
 def test_a_class_folder(classroom, capsys, tmp_path):
-    classroom("01", filled("01"), "class/ada")
+    """Nobody's answers change another one's marks; a byte order mark harms nothing."""
+    spoiler = "\ntorch.Tensor.clamp = lambda self, **limits: self * 0\n"
+    classroom("01", filled("01") + spoiler, "class/ada")
     classroom("03", filled("03", {"route": "return 0"}), "class/ada")
-    classroom("01", "import nothing_like_it", "class/bob")
+    classroom("01", "\ufeff" + filled("01"), "class/bob")
+    classroom("01", "import os; os._exit(0)", "class/eve")
     grade.main(["--class-folder", str(tmp_path / "class")])
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows[2] == ["ada", "5/5", "-", "0/4", "-", "-", "-", "5"]
-    assert rows[3] == ["bob", "broken", "-", "-", "-", "-", "-", "0"]
+    ada, *others = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert ada[1] != "5/5" and ada[2:4] == ["-", f"0/{len(CHAPTERS['03'][1])}"]
+    assert others == [["bob", "5/5", *"-----", "5"], ["eve", "broken", *"-----", "0"]]
 
 
 DEADLY = {  # answers that end, block or spoil a process, and what is said of them
@@ -235,21 +238,6 @@ def test_an_answer_ends_itself_and_nothing_else(classroom, capsys, monkeypatch):
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("01")]
     for line, (name, (_, sentence)) in zip(lines, DEADLY.items(), strict=True):
         assert name in line and "crashed" in line and sentence in line
-
-
-def test_an_answer_changes_nobody_elses_marks(classroom, capsys, tmp_path):
-    spoiler = filled("01") + "\ntorch.Tensor.clamp = lambda self, **limits: self * 0\n"
-    classroom("01", spoiler, "class/ada")
-    classroom("01", filled("01"), "class/bob")
-    classroom("01", "import os; os._exit(0)", "class/eve")
-    grade.main(["01", "--class-folder", str(tmp_path / "class")])
-    marks = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    assert marks[0][1] != "5/5" and marks[1:] == [["bob", "5/5", "5"], ["eve", "broken", "0"]]
-
-
-def test_a_file_with_a_byte_order_mark_is_read(classroom):
-    classroom("01", "\ufeff" + filled("01"))
-    assert {status for _, status, _ in grade.results("01")} == {"done"}
 
 
 def test_grading_needs_the_base_dependencies_only():

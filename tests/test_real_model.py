@@ -107,17 +107,6 @@ def check_refused(flags, sentence, capsys):
     assert stopped.value.code == 2 and sentence in error and error.count("\n") == 1, error
 
 
-@pytest.mark.parametrize("flags, sentence", [
-    (["--prompts", "13"], "prompts is 13; it must be in [1, 12]"),
-    (["--max-new-tokens", "1"], "max_new_tokens is 1; it must be at least 2"),
-    (["--prompt", " "], "the prompt is empty"), (["--budgets", "0"], "budgets are [0]"),
-    (["--threads", "0"], "threads is 0"), (["--seed", "-1"], "seed is -1"),
-])
-def test_bad_flags_are_refused_before_a_model_is_loaded(monkeypatch, capsys, flags, sentence):
-    monkeypatch.setattr(real_model, "load_models", lambda *a: pytest.fail("loaded first"))
-    check_refused(flags, sentence, capsys)
-
-
 def test_what_does_not_fit_the_model_one_sentence_each(folders, tmp_path, monkeypatch, capsys):
     mamba, broken, other = (tmp_path / name for name in ("mamba", "broken", "other"))
     transformers.MambaForCausalLM(transformers.MambaConfig(

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from nanogpt import cli
 from all_rules import RULES, rules_for
 from exact import Tables, all_trees
 from iid_trees import SHAPES, shape_parents
@@ -48,13 +47,3 @@ def test_the_table_by_rule_and_shape(capsys):
     assert len(rows) == 3 and rows[0] == rows[1] == rows[2]
 
 
-@pytest.mark.parametrize("flags, what", [
-    (["--depth", "0"], "depth is 0"), (["--similarity", "1.5"], "similarity is 1.5"),
-    (["--target-temperature", "nan"], "target_temperature is nan"),
-    (["--vocab", "100", "--depth", "9"], "at most 20000000"), (["--seeds", "1"], "seeds is 1"),
-])
-def test_bad_flags_are_one_sentence_and_exit_status_2(flags, what, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.run(lambda: main(flags))
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and what in error and error.count("\n") == 1

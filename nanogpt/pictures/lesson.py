@@ -13,7 +13,6 @@ sys.path.insert(1, str(ROOT))  # so that a plain clone runs, too
 
 import inspect
 import subprocess
-from contextlib import contextmanager
 from functools import cache
 
 import matplotlib.pyplot as plt
@@ -33,6 +32,7 @@ from nanogpt.exact.enumeration import (
     target_distribution,
     total_variation,
 )
+from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures import plots
@@ -72,17 +72,6 @@ def grade(name):
     print((graded.stdout + graded.stderr).strip())
     if graded.returncode not in (0, 1, 2):  # done, not yet, a name that does not exist
         print(f"The grader broke off with exit status {graded.returncode}.")
-
-
-@contextmanager
-def replaced(module, **broken):
-    """Inside `with`: these functions stand in the place of the module's own."""
-    right = {name: getattr(module, name) for name in broken}
-    vars(module).update(broken)
-    try:
-        yield
-    finally:
-        vars(module).update(right)
 
 
 @cache
