@@ -23,7 +23,7 @@ ROOT = HERE.parents[1]
 OTHERS = ["nanogpt/does_it_pay.ipynb", "tests/WORKSHOP.md", ".github/book/glossary.md",
           "data/README.md", ".github/CONTRIBUTING.md", ".github/CHANGELOG.md"]
 CONTENTS = "\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
-ROOMS = "Lesson <walkthrough>\nb*\nStep by step <step>\nR*"
+ROOMS = "Lesson <walkthrough>\nStep by step <step>\n[bR]*"
 # A link, but no picture; its text may hold a picture. Addresses of the web have a colon.
 LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 STEP = re.compile(r"^!\[([^\]]*)\]\(pictures/step\.gif\)$", re.M)
