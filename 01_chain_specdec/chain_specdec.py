@@ -116,9 +116,9 @@ def verify(context, root, drafted, sampler):
 
 
 def acceptance_probability(target_probs, draft_probs, token):
-    """The probability with which a draft token stays. target_probs, draft_probs: (V,).
+    """The probability with which a draft token is accepted. target_probs, draft_probs: (V,).
 
-    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 stays with 5/6.
+    Example: target (.5, .3, .2), draft (.6, .1, .3): token 0 has 5/6.
     """
     # min(1, p(x) / q(x)), Algorithm 1: what was drafted too often is thinned to p(x).
     target, draft = float(target_probs[token]), float(draft_probs[token])
@@ -140,10 +140,10 @@ def residual(target_probs, draft_probs):
 
 
 def accept(drafted, draft_probs, target_probs, dice):
-    """Test the drafts: how many stay, and which token comes next. Algorithm 1 from the coins on.
+    """Test the drafts: how many are accepted, which token is next. Algorithm 1 from the coins on.
 
     drafted: K tokens; draft_probs: K rows (V,); target_probs (K + 1, V).
-    -> n, how many drafts stay (a prefix), and the next token, which is always the target's.
+    -> n, how many drafts are accepted (a prefix), and the next token, which is always the target's.
     """
     for i, token in enumerate(drafted):  # left to right, one coin each
         # Both rows i answer the same question: which token follows the root and i drafts?
@@ -151,7 +151,7 @@ def accept(drafted, draft_probs, target_probs, dice):
             # Token x has come out with min(p(x), q(x)) so far; this draw adds what p(x) still
             # lacks. The drafts behind follow a token that is gone, so no coin falls for them.
             return i, dice.draw(residual(target_probs[i], draft_probs[i]))
-    # All stayed, and the forward has read them all: its last row gives the bonus token for free.
+    # All are accepted, and the forward has read them: its last row gives the bonus token for free.
     return len(drafted), dice.draw(target_probs[len(drafted)])
 
 
@@ -165,7 +165,7 @@ class ChainRound:
     drafted: list  # K tokens
     draft_probs: list  # K rows (V,)
     target_probs: torch.Tensor  # (K + 1, V)
-    accepted: int  # how many drafts stayed, the bonus token not counted
+    accepted: int  # how many drafts were accepted, the bonus token not counted
 
 
 @torch.inference_mode()
@@ -204,20 +204,20 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice):
 
 
 def acceptance_rate(target_probs, draft_probs):
-    """alpha = sum_x min(target(x), draft(x)): the chance that one draft token stays.
+    """alpha = sum_x min(target(x), draft(x)): the chance that one draft token is accepted.
 
     (..., V), (..., V) -> (...). Leviathan et al., Corollary 3.6.
     """
-    # A draft is x with draft(x) and stays with min(1, target(x) / draft(x)); multiply and add up.
+    # A draft is x with draft(x), accepted with min(1, target(x) / draft(x)); multiply and add up.
     return torch.minimum(target_probs, draft_probs).sum(-1)
 
 
 def expected_tokens(alpha, k):
-    """Tokens per round, bonus token included, if every draft stays with chance alpha.
+    """Tokens per round, bonus token included, if every draft is accepted with chance alpha.
 
     Leviathan et al., Equation 1. Example: alpha .5, k 2: 1.75 tokens.
     """
-    # 1 + alpha + ... + alpha^k; alpha^i: the first i drafts all stay, so there is a token i + 1.
+    # 1 + alpha + ... + alpha^k; alpha^i: i drafts are accepted in a row, so there is a token i + 1.
     return k + 1.0 if alpha == 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
 
 

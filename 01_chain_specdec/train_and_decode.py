@@ -9,15 +9,14 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import acceptance_by_position, method_name, print_sweep, registry, sweep_lines
+from bench import method_name, registry
 from chain_specdec import BigramDraft, GPTDraft, speculate_chain
-from nanogpt.bench import PLAIN, print_tables
+from nanogpt.bench import PLAIN, print_tables, speedup, summarize
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice
 from nanogpt.train import get_gpt
-from pictures import draw_k_sweep
 
 DRAFTERS = {"bigram": "bigram", "gpt": "57K GPT"}  # how a flag and how a table calls them
 SWEEP = (1, 2, 4, 8)  # the table's K
@@ -48,18 +47,6 @@ def load_models(args, dataset, device):
     return target, {"bigram": bigram, "57K GPT": GPTDraft(small)}
 
 
-def save_figures(lines, results, out):
-    """tau and speed-up over K; predicted against measured; acceptance by draft position."""
-    shares = {name: acceptance_by_position(results[method_name(name, SWEEP[-1])], SWEEP[-1])
-              for name in DRAFTERS.values()}
-    points = {name: (line.from_tau, line.measured) for name, line in lines.items()}
-    for name, figure in (("sweep", draw_k_sweep(lines, results, PLAIN)[0]),
-                         ("predicted", plots.draw_predicted(points)),
-                         ("positions", plots.draw_positions(shares))):
-        plots.save(figure, out / f"{name}.png")
-    print(f"\nfigures: {out}")
-
-
 def main(argv=None):
     args = read_flags(argv)
     sampler = cli.make_sampler(args)
@@ -77,10 +64,12 @@ def main(argv=None):
     results, = print_tables(  # a text at a turn, for every K has the same drafter
         args, target, prompts, [sampler], lambda sampler: registry(
             target, drafters, SWEEP, sampler), turn=None).values()
-    # What the measured costs of drafting and verifying predict, beside what was measured.
-    lines = sweep_lines(results, target, drafters, SWEEP, sampler, prompts[0])
-    print_sweep(lines)
-    save_figures(lines, results, args.out)
+    curves = {name: (SWEEP, *zip(*(
+        (summarize(runs)["tau"], speedup(runs, results[PLAIN]))
+        for runs in (results[method_name(name, k)] for k in SWEEP)), strict=True))
+        for name in drafters}
+    plots.save(plots.draw_sweep(curves, "drafted tokens K", log2=True)[0], args.out / "sweep.png")
+    print(f"\nfigure: {args.out / 'sweep.png'}")
 
 
 if __name__ == "__main__":

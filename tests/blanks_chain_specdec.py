@@ -68,11 +68,11 @@ BLANKS = [
         }),
     Blank(
         "chain_specdec:acceptance_probability",
-        """* The drafter drew this token from draft_probs. With what probability may it stay, so
+        """* The drafter drew this token from draft_probs. With what probability is it accepted, so
         that it never comes out more often than target_probs wants, and as many drafts as
-        possible stay? Plain Python will do: target_probs[token] is the target's probability of
-        it. Return a number.""",
-        "A token that the target likes at least as much as the drafter always stays.",
+        possible are accepted? Plain Python will do: target_probs[token] is the target's
+        probability of it. Return a number.""",
+        "A token that the target likes at least as much as the drafter is always accepted.",
         lines=1, minutes=3, promise=same_text,
         examples={
             "target (.5, .3, .2), draft (.6, .1, .3), token 0": ((TARGET, DRAFT, 0), 5 / 6),
@@ -82,7 +82,7 @@ BLANKS = [
     Blank(
         "chain_specdec:residual",
         """** After a rejection the target draws the next token itself, but not from its own
-        distribution: only from what the kept drafts leave missing of it. Return that
+        distribution: only from what the accepted drafts leave missing of it. Return that
         distribution (V,); it must add up to 1. You may call torch, for instance x.clamp(min=0),
         which turns (.1, -.2) into (.1, 0), and x.sum(). Two equal distributions leave nothing
         missing: return any distribution then, but no nan.""",
@@ -99,11 +99,11 @@ BLANKS = [
         }),
     Blank(
         "chain_specdec:expected_tokens",
-        """** If every draft stays with chance alpha, how many tokens does a round of k drafts
-        bring on average, the target's own token included? When is there a first token, a
-        second, a third? Plain Python will do: alpha ** 2 is the chance that two drafts stay.
-        Mind alpha = 1.""",
-        "1 + alpha + alpha^2 + ... + alpha^k, and mind alpha = 1.",
+        """** If every draft is accepted with chance alpha, how many tokens does a round of k
+        drafts yield on average, the target's own token included? When is there a first token, a
+        second, a third? Plain Python will do: alpha ** 2 is the chance that two drafts are
+        accepted. Watch out for alpha = 1.""",
+        "1 + alpha + alpha^2 + ... + alpha^k, and watch out for alpha = 1.",
         lines=1, minutes=4,
         examples={
             "alpha 0.5, k 2": ((0.5, 2), 1.75), "alpha 0.8, k 1": ((0.8, 1), 1.8),
@@ -116,8 +116,8 @@ BLANKS = [
         there are no drafts, draw a bonus token. You may call
         acceptance_probability(target_probs[i], draft_probs[i], token) (a number),
         residual(target_probs[i], draft_probs[i]) (a distribution), dice.flip(a) (True with
-        probability a) and dice.draw(probs) (a token). Return how many drafts stay, and the next
-        token.""",
+        probability a) and dice.draw(probs) (a token). Return how many drafts are
+        accepted, and the next token.""",
         "There is one more row of target_probs than there are drafts.",
         lines=4, minutes=8, promise=same_text,
         examples={

@@ -115,7 +115,7 @@ def test_chains_fill_the_window_to_its_last_row():
     assert drafted[:7] == [4, 4, 3, 4, 2, 4, 2]
 
 
-# ---------------------------------------------------------------- the sweep, by hand
+# ---------------------------------------------------------------- the lesson's table, by hand
 
 
 def generation(*rounds):
@@ -124,14 +124,6 @@ def generation(*rounds):
     return Generation([], [
         Step([0] * (n + 1), k, detail=ChainRound([0] * k, [one] * k, half.expand(k + 1, 2), n))
         for n, k in rounds], 1.0)
-
-
-def test_acceptance_by_position_by_hand():
-    """Of 4 full chains 3 keep the first draft, 2 of those the second; the third was tested twice
-    and kept once. The chain of 1 stood at the window's end."""
-    both = [generation((0, 3), (1, 3), (1, 1)), generation((2, 3), (3, 3))]
-    assert bench.acceptance_by_position(both, 3) == pytest.approx([3 / 4, 2 / 3, 1 / 2])
-    assert str(bench.acceptance_by_position([generation((0, 2))], 2)) == "[0.0, nan]"
 
 
 def test_measured_alpha_looks_at_tested_drafts_only():
@@ -143,11 +135,9 @@ def test_measured_alpha_looks_at_tested_drafts_only():
     assert bench.measured_alpha([wrong]) == 0.75
 
 
-def test_a_line_of_the_sweep_by_hand():
-    line = bench.Line("bigram", 2, alpha=0.5, tau=2.0, plain_ms=3.0, draft_ms=0.5, verify_ms=5.0,
-                measured=0.9)
-    assert line.from_alpha == pytest.approx(1.75 * 3 / 6)
-    assert line.from_tau == pytest.approx(2 * 3 / 6)
+def test_every_k_by_hand(capsys):
+    bench.print_every_k(0.5, {1: 3.0, 3: 5.0}, draft_ms=0.5)  # 1.75 tokens for 6 ms; for 4 ms
+    assert capsys.readouterr().out.split()[-5:] == ["2", "1.75", "2.00", "0.88x", "1.31x"]
 
 
 # ---------------------------------------------------------------- bad input, odd input
