@@ -5,7 +5,6 @@ The test that builds it needs the `book` extra and is skipped without it.
 
 import importlib.util
 import re
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -44,19 +43,6 @@ def build():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.mark.parametrize("remote, address", [
-    ("git@host.org:owner/name.git\n", "https://host.org/owner/name"),
-    ("https://user:secret@host.org/owner/name\n", "https://host.org/owner/name"),
-    ("/home/me/name\n", None), ("", None)])
-def test_the_code_host_is_asked_of_git(build, monkeypatch, remote, address):
-    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    monkeypatch.setattr(build.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(
-        a, 0, stdout=remote))
-    assert build.code_host() == address
-    led = build.lead("[a](ddtree.py)", "05_ddtree/README.md", build.pages(), address)
-    assert led == (f"[a]({address}/blob/HEAD/05_ddtree/ddtree.py)" if address else "a")
 
 
 class Page(HTMLParser):

@@ -231,14 +231,6 @@ def test_trie_never_has_fewer_distinct_prefixes_at_equal_total_budget(seed):
         assert all(trie_scores[parents[r]] >= trie_scores[r] for r in range(1, len(trie)))
 
 
-def test_trie_by_hand():
-    one, two = Tree([9, 1, 2], [-1, 0, 1]), Tree([9, 1, 3], [-1, 0, 1])
-    tree, scores = trie_merge([one, two], [[0, -1, -2], [0, -0.5, -4]], 3)
-    assert (tree.tokens.tolist(), tree.parents.tolist()) == ([9, 1, 2, 3], [-1, 0, 1, 1])
-    assert scores == [0, -0.5, -2, -4]  # the shared node keeps the better score
-    assert trie_merge([one, two], [[0, -1, -2], [0, -0.5, -4]], 2)[0].tokens.tolist() == [9, 1, 2]
-
-
 def test_bad_input():
     with pytest.raises(ValueError, match="budget is 0"):
         TrieDrafter([], 0)

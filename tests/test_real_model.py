@@ -190,18 +190,6 @@ def test_an_answer_ends_at_its_end_mark():
     assert all(step.detail is None for step in kept)
 
 
-def test_a_text_is_decoded_piece_by_piece():
-    class Halves:
-        """Two tokens make one character; token 9 is an end mark."""
-
-        def decode(self, tokens, skip_special_tokens):
-            tokens = [t for t in tokens if t != 9]
-            return "ab"[:len(tokens) // 2] + "\ufffd" * (len(tokens) % 2)
-
-    transcript = real_model_files.Transcript(Halves())
-    assert [transcript.decode(t) for t in ([1], [2], [3], [4, 9])] == ["", "a", "", "b"]
-
-
 # ---------------------------------------------------------------- SmolLM2 from its package
 
 

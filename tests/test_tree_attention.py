@@ -40,7 +40,6 @@ bench = importlib.import_module("02_tree_attention.bench")
 WRONG = importlib.import_module("02_tree_attention.wrong").WRONG
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
 # two children everywhere, depth first
-EXAMPLE = Tree([9, 10, 12, 13, 11, 14, 15], [-1, 0, 1, 1, 0, 4, 4])
 SMALL = random_gpt(1)
 FOLLOWERS = torch.tensor([0, 3, 0, 3, 0, 3, 0, 2, 0, 2, 0, 1, 0])  # 0 -> 3 (3x), 2 (2x), 1 (1x)
 
@@ -173,13 +172,6 @@ def test_wrong_multi_round_rules_are_caught(sentence):
 
 
 # ---------------------------------------------------------------- the tree itself
-
-
-def test_the_walk_by_hand():
-    assert EXAMPLE.depths.tolist() == [0, 1, 2, 2, 1, 2, 2]
-    assert EXAMPLE.children == [[1, 4], [2, 3], [], [], [5, 6], [], []]
-    wanted = torch.eye(16)[[11, 0, 0, 0, 14, 3, 0]]  # the target: 11, 14, then 3
-    assert walk(EXAMPLE, wanted, Dice(0)) == ([0, 4, 5], 3)
 
 
 def random_tree(seed, vocab=11, size=14):
