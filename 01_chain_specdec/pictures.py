@@ -46,8 +46,8 @@ def draw_five_tokens(curve, draft_ms, k=4):
     curve: {N: ms}, with N = 1 and k + 1; draft_ms: one draft token, sampler and draw included.
     """
     ax, verify = new_axes(9, 2.5), VERBS["verify"]
-    written, read = [(curve[1], verify, "1")] * (k + 1), (curve[k + 1], verify, f"{k + 1} at once")
-    drafts = (k * draft_ms, VERBS["draft"], f"{k} drafts")
+    written, read = [(curve[1], verify, "1")] * (k + 1), (curve[k + 1], verify, f"{k + 1}")
+    drafts = (k * draft_ms, VERBS["draft"], f"{k}")
     bars = {f"write {k + 1} tokens": written, f"read {k + 1} tokens": [read],
             f"guess {k}, read {k + 1}": [drafts, read]}
     for y, blocks in enumerate(reversed(bars.values())):
