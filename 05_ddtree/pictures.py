@@ -93,7 +93,7 @@ def draw_drafter(context, log_probs, text_of_token):
 
     context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
     """
-    ax, length, read = new_axes(11, 5), len(log_probs), len(context) - 1
+    ax, length, read = new_axes(8.6, 4.7), len(log_probs), len(context) - 1
     for i, token in enumerate(context[:-1]):
         cell(ax, i, 0, text_of_token(token), GREY)
         arrow(ax, (i + 0.4, 0.65), (i + 0.4, 1.1))
@@ -101,7 +101,7 @@ def draw_drafter(context, log_probs, text_of_token):
     first, wide = read + 2.9, 1.2  # the block's left edge, a slot's width
     for height, layer in ((1.6, "a third"), (2.3, "two thirds"), (3.0, "last layer")):
         arrow(ax, (read - 0.2, height), (read + 0.55, 2.3))
-        ax.text(read - 0.28, height, layer, ha="right", va="center", fontsize=7.5, color=FAINT)
+        ax.text(read - 0.28, height, layer, ha="right", va="center", fontsize=8, color=FAINT)
     box(ax, (read + 0.55, 1.9), (1.0, 0.8), "fuse", SKY)
     arrow(ax, (read + 1.55, 2.3), (first, 2.3))
     ax.text((read + 1.55 + first) / 2, 2.38, "keys,\nvalues", ha="center", va="bottom",
@@ -115,8 +115,8 @@ def draw_drafter(context, log_probs, text_of_token):
         arrow(ax, (first + wide * k + 0.4, 0.65), (first + wide * k + 0.4, 1.1))
         if k:
             arrow(ax, (first + wide * k + 0.4, 3.5), (first + wide * k + 0.4, 4.0))
-    box(ax, (first, 1.1), (wide * length + 0.8, 2.4), "the drafter: attention over the context and "
-        "the whole block,\nleft and right; then the target's output matrix", SKY)
+    box(ax, (first, 1.1), (wide * length + 0.8, 2.4), "the drafter:\nattention over the context and the "
+        "whole block,\nleft and right; then the target's output matrix", SKY)
     for x, text in ((read / 2, "the text that the target has read"),
                     (first + wide * length / 2 + 0.4, "the block: the root, and masks")):
         ax.text(x, -0.35, text, ha="center", va="top", fontsize=9, color=FAINT)
@@ -188,7 +188,7 @@ def draw_frontier(probs, names, after=(1, 3, 5)):
     """
     frames = replay(probs, max(after))
     places = places_of([ranks for part in frames[-1] for _, ranks in part])
-    axes = new_axes(12, 3.6, columns=len(after))
+    axes = new_axes(9, 3.4, columns=len(after))
     for ax, pops in zip(axes, after, strict=True):
         popped, waiting = frames[pops - 1]
         draw_frontier_panel(ax, popped, waiting, places, names)
