@@ -115,8 +115,8 @@ def draw_drafter(context, log_probs, text_of_token):
         arrow(ax, (first + wide * k + 0.4, 0.65), (first + wide * k + 0.4, 1.1))
         if k:
             arrow(ax, (first + wide * k + 0.4, 3.5), (first + wide * k + 0.4, 4.0))
-    box(ax, (first, 1.1), (wide * length + 0.8, 2.4), "the drafter:\nattention over the context and the "
-        "whole block,\nleft and right; then the target's output matrix", SKY)
+    box(ax, (first, 1.1), (wide * length + 0.8, 2.4), "the drafter:\nattention over the context "
+        "and the whole block,\nleft and right; then the target's output matrix", SKY)
     for x, text in ((read / 2, "the text that the target has read"),
                     (first + wide * length / 2 + 0.4, "the block: the root, and masks")):
         ax.text(x, -0.35, text, ha="center", va="top", fontsize=9, color=FAINT)
