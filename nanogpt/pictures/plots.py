@@ -315,37 +315,6 @@ def draw_acceptance(lengths, ax=None):
     return plain_frame(ax, None, "accepted draft tokens in a step", "share of steps")
 
 
-def draw_positions(shares, ax=None):
-    """How often the first, second, ... draft of a chain stays, if it is tested at all.
-
-    shares: {name: list of K shares, nan where nothing was tested}.
-    """
-    ax = ax or new_axes(6, 3.4)
-    for i, (name, values) in enumerate(shares.items()):
-        ax.plot(range(1, len(values) + 1), values, color=SERIES[i % 8], marker=MARKERS[i % 8],
-                markersize=5.5, linewidth=1.8, label=name)
-    ax.set_xticks(range(1, max(map(len, shares.values())) + 1))
-    ax.set_ylim(0, 1.03)
-    ax.legend(**LOOK)
-    return plain_frame(ax, None, "position in the chain", "share kept of those tested")
-
-
-def draw_predicted(points, ax=None, what="speed-up"):
-    """Predicted against measured, one point per method; on the diagonal the prediction is right.
-
-    points: {name: (predicted, measured)}.
-    """
-    ax = ax or new_axes(7.2, 4.2)
-    values = [value for pair in points.values() for value in pair]
-    low, high = min(values) * 0.9, max(values) * 1.1
-    ax.plot([low, high], [low, high], color=GREY, linewidth=1, linestyle="--", zorder=1)
-    for i, (name, (predicted, measured)) in enumerate(points.items()):
-        ax.scatter(predicted, measured, s=48, color=SERIES[i % 8], marker=MARKERS[i % 8],
-                   label=name, zorder=2)
-    ax.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper left", bbox_to_anchor=(1, 1))
-    return plain_frame(ax, None, f"predicted {what}", f"measured {what}")
-
-
 def draw_bars(groups, ylabel, ax=None, digits=2, zero="0"):
     """Grouped bars with the value on top of each.
 
