@@ -16,6 +16,7 @@ from nanogpt.pictures.plots import (
     HEADS,
     INK,
     LOOK,
+    NEWLINE,
     ORANGE,
     draw_tree,
     new_axes,
@@ -24,7 +25,6 @@ from nanogpt.pictures.plots import (
     visible,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
-from nanogpt.pictures.tint import NEWLINE
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from train_heads import get_target_and_heads

@@ -17,10 +17,9 @@ import torch
 from matplotlib.patches import FancyBboxPatch
 
 from nanogpt import cli
-from ddtree import BlockChainDrafter, DDTreeDrafter, best_first, marginal_children
+from ddtree import DDTreeDrafter, best_first, marginal_children
 from nanogpt.bench import summarize, tau_uncertainty
 from nanogpt.data import held_out_prompts
-from nanogpt.decoding import collect, plain_decode
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -39,8 +38,7 @@ from nanogpt.pictures.plots import (
     visible,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
-from nanogpt.pictures.tint import draw_tints
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from train_drafter import get_target_and_drafter
 from tree_attention import Tree, speculate  # chapter 02
@@ -310,20 +308,7 @@ def draw_calibration(found):
     return plain_frame(ax, None, "mass of a node", "share of such nodes that were accepted")
 
 
-# ---------------------------------------------------------------- one text, one round
-
-
-def tinted(target, block, prompt, seed=1, count=200, budget=31):
-    """{name: Generation}: the same text by plain decoding, in chains and in trees.
-
-    The walk draws once per emitted token, as plain decoding does: with dice of one seed all three
-    write the same text, at any temperature; only the number of forwards differs.
-    """
-    drafters = {f"chain of {block.config.length}": BlockChainDrafter(block),
-                f"DDTree, B = {budget}": DDTreeDrafter(block, budget)}
-    return {"plain": collect(plain_decode(target, prompt, Sampler(1), Dice(seed)), count)} | {
-        name: collect(speculate(target, drafter, prompt, Sampler(1), Dice(seed)), count)
-        for name, drafter in drafters.items()}
+# ---------------------------------------------------------------- one round
 
 
 def step_round(args, dataset, device, prompt):
@@ -351,14 +336,12 @@ def main(argv=None):
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     args = p.parse_args(argv)
     dataset, device = cli.setup(args)
-    prompt = cli.check_decoding(args, dataset)
+    cli.check_decoding(args, dataset)
     print(save(draw_paper(bench.paper_rows()), args.out / "paper.png"))
     models, prompts = get_target_and_drafter(args, dataset, device), held_out_prompts(dataset, 8)
     found = {f"temperature {t}": bench.calibration(*models, Sampler(t), prompts, 96)
              for t in (0, 1)}
     print(save(draw_calibration(found), args.out / "calibration.png"))
-    texts = tinted(*models, prompt, args.seed)
-    print(save(draw_tints(texts, dataset.tokenizer.decode)[0], args.out / "tinted.png"))
 
 
 if __name__ == "__main__":

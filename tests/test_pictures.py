@@ -12,7 +12,7 @@ from nanogpt import cli
 from chain_specdec import speculate_chain
 from nanogpt.decoding import Generation, Step, collect
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
-from nanogpt.pictures import plots, step, tint
+from nanogpt.pictures import plots, step
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
@@ -168,14 +168,6 @@ def test_bars_lines_and_histograms_show_their_numbers():
     assert right.lines[0].get_ydata().tolist() == [0.5, 0.75]
     ax = plots.draw_acceptance({"m": [0, 2, 2, 1]})
     assert [patch.get_height() for patch in ax.patches] == [0.25, 0.25, 0.5]
-
-
-def test_every_letter_of_a_tinted_text_carries_its_forward():
-    generation = collect(steps_of(walk, Dice(1)), 20)
-    found = tint.letters(generation, lambda tokens: "x" * len(tokens))
-    assert len(found) == len(generation.tokens)
-    assert [n for _, n, _ in found] == [0] + [
-        n for n, one in enumerate(generation.steps, 1) for _ in one.tokens]
 
 
 def test_the_lessons_own_pictures_draw_what_they_are_given():

@@ -1,1 +1,1 @@
-"""The studio: plots, tinted text, recorded steps, their pages and GIFs."""
+"""The studio: plots, strips, recorded steps, their pages and GIFs."""

@@ -34,6 +34,9 @@ def visible(text):
     return shown.replace(" ", "\u2423") or "\u2205"
 
 
+NEWLINE = "\u21b5"  # how a line break is written in a picture
+
+
 def tint(color, strength=0.3):
     """A colour mixed with white; strength 0 is white, 1 the colour itself."""
     return tuple(1 - strength * (1 - part) for part in to_rgb(color))

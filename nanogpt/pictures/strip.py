@@ -6,6 +6,7 @@
 import textwrap
 
 from nanogpt.bench import PLAIN, speedup, summarize
+from nanogpt.does_it_pay import MEASURED, load_measured
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -19,6 +20,7 @@ from nanogpt.pictures.plots import (
     RED,
     new_axes,
     plain_frame,
+    save,
     tint,
 )
 
@@ -77,6 +79,34 @@ def draw_strip(results, title=None, ax=None):
     return ax
 
 
+# ---------------------------------------------------------------- the front page's picture
+
+FRONT = {"plain": "plain decoding", "01 chain of 4, p/q": "4 guesses in a row\n(chapter 01)",
+         "02 tree 2-2-1-1, walk or multi-round": "a tree of 14 guesses\n(chapter 02)"}
+
+
+def draw_front(found, tokens=1000):
+    """How long `tokens` tokens take at temperature 1, and how many forwards: three bars.
+
+    found: what nanogpt.does_it_pay saved.
+    """
+    ms, table = found["plain_ms"]["T = 1"] * tokens, found["tables"]["T = 1"]
+    ax = new_axes(7.6, 2.1)
+    for y, name in enumerate(FRONT):
+        tau, fast = (table[name][key] for key in ("tau", "speedup")) if y else (1, 1)
+        ax.barh(y, ms / fast, 0.62, color=tint(BLUE if y else GREY, 0.75))
+        ax.text(ms / fast, y, f"  {ms / fast / 1e3:.1f} s,  {tokens / tau:,.0f} forwards",
+                va="center", fontsize=12, color=INK)
+    ax.set_yticks(range(len(FRONT)), FRONT.values(), fontsize=12, color=INK)
+    ax.set_xticks([])
+    ax.set_xlim(0, 1.45 * ms)
+    ax.set_ylim(len(FRONT) - 0.5, -0.5)
+    ax.tick_params(length=0)
+    ax.spines[["top", "right", "bottom"]].set_visible(False)
+    ax.set_title(f"The same model writes {tokens:,} tokens", color=INK, fontsize=12.5, loc="left")
+    return ax
+
+
 # ---------------------------------------------------------------- machines side by side
 
 
@@ -126,3 +156,7 @@ def draw_worth(columns):
         plain_frame(ax, machine, "tau, tokens per round", "speed-up" if ax is axes[0] else None)
     axes[0].legend(**LOOK, loc="upper left")
     return axes
+
+
+if __name__ == "__main__":  # python -m nanogpt.pictures.strip: the front page's picture
+    print(save(draw_front(load_measured()["cpu"]), MEASURED / "front.png"))
