@@ -100,8 +100,8 @@ def draw_fork(forks, temperature=1):
     ax.set_xticks(list(texts), list(map(str, texts)))
     ax.minorticks_off()
     ax.set_ylim(bottom=1)  # a forward writes one token at least
-    ax.legend(**LOOK)
-    return plain_frame(ax, "Four drafts, then more of them: deeper, or beside?", "drafts",
+    ax.legend(**LOOK, handlelength=4)  # dashes need room to be seen
+    return plain_frame(ax, "Four drafts, then more of them: deeper, or wider?", "drafts",
                        f"tokens per forward, T = {temperature:g}")
 
 

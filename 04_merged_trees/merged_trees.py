@@ -11,7 +11,8 @@ step the union accepts what the better of the two trees would have accepted.
 
 Source of the union side by side: "TAPS: Task Aware Proposal Distributions for Speculative
 Sampling", arXiv 2603.27027, and its code, Moe-Zbeeb/TAPS, `ea_model_dual.py`: shifted indices
-(`phi`), a block mask (`block_mask`), paths with -1 behind their end (`path_matrix`).
+(`phi`), a block mask (`block_mask`), paths with -1 behind their end (`path_matrix`). The trie is
+the token tree merge of Miao et al., "SpecInfer" (2023), Definition 3.2.
 """
 
 import torch
