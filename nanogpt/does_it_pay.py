@@ -149,7 +149,7 @@ def markdown(columns, temperatures=TEMPERATURES, digits=2):
                   (f"{T}: tau", columns[first]["tables"][T], "tau", "", 2),
                   *((f"{T}: {machine}", found["tables"][T], "speedup", "x", digits)
                     for machine, found in columns.items())]]
-    names = list(wanted[-1][1])  # the last temperature's: it has them all
+    names = list(max((table for _, table, *_ in wanted), key=len))  # that which has them all
     lines = [["chapter", "method and rule", *(title for title, *_ in wanted)]]
     lines += [["---"] * len(lines[0]), *([name[:2], name[3:]] for name in names)]
     for _, table, key, unit, places in wanted:
