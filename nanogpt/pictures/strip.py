@@ -159,4 +159,5 @@ def draw_worth(columns):
 
 
 if __name__ == "__main__":  # python -m nanogpt.pictures.strip: the front page's picture
-    print(save(draw_front(load_measured()["cpu"]), MEASURED / "front.png"))
+    pictures = MEASURED.parent.parent / "01_chain_specdec" / "pictures"  # the book takes it along
+    print(save(draw_front(load_measured()["cpu"]), pictures / "front.png"))
