@@ -98,11 +98,11 @@ class Capture:
             self.kv.copy_(cache.kv[..., :self.kv.shape[-2], :])
             cache.kv, self.borrower = self.kv, weakref.ref(cache)
 
-    def graph(self, key, run, host, kept=None):
-        """The graph of this shape, recorded when it is first asked for."""
-        if key not in self.graphs:
-            self.graphs[key] = Graph(run, host, kept or {}, self.kv)
-        return self.graphs[key]
+    def graph(self, rows, *example):
+        """The graph of so many rows, recorded by its `recipe` when it is first asked for."""
+        if rows not in self.graphs:
+            self.graphs[rows] = Graph(*self.recipe(rows, *example), self.kv)
+        return self.graphs[rows]
 
 
 class CapturedGPT(Capture):
@@ -121,7 +121,7 @@ class CapturedGPT(Capture):
             mask = torch.ones(N, N, dtype=torch.bool).tril()
         self.lend(cache)
         size = next(size for size in SIZES if size >= N)
-        graph = self.graph(size, *self.recipe(size))
+        graph = self.graph(size)
         put = graph.host
         put["tokens"][0, :N], put["positions"][:N] = tokens.cpu(), positions.cpu()
         put["rows"][:] = range(past, past + size)
@@ -134,7 +134,7 @@ class CapturedGPT(Capture):
         return logits[:, :N], [x[:, :N] for x in hidden]
 
     def recipe(self, size):
-        """-> run, and its host buffers; their first values write into the last row, a spare one."""
+        """-> run, its host buffers, which first write into the last row, a spare one, and {}."""
         model, kv = self.model, self.kv
 
         def run(tokens, positions, rows, mask):
@@ -147,7 +147,7 @@ class CapturedGPT(Capture):
         return run, {"tokens": torch.zeros(1, size, dtype=torch.long),
                      "positions": torch.zeros(size, dtype=torch.long),
                      "rows": torch.full((size,), spare),
-                     "mask": torch.ones(size, spare + 1, dtype=torch.bool)}
+                     "mask": torch.ones(size, spare + 1, dtype=torch.bool)}, {}
 
 
 class CapturedDrafter(Capture):
@@ -160,7 +160,7 @@ class CapturedDrafter(Capture):
             return self.eager(features, roots, positions, cache, visible)
         start, block = positions.start, positions.stop - positions.start - T  # L + 1 rows
         self.lend(cache)
-        graph = self.graph(block, *self.recipe(features, block))
+        graph = self.graph(block, features)
         graph.kept["features"][:, :T] = features
         put, spare = graph.host, self.kv.shape[-2] - 1
         places = [*range(start, start + T), *[spare] * (CONTEXT - T),
@@ -171,7 +171,7 @@ class CapturedDrafter(Capture):
         put["visible"][..., :positions.stop] = True  # context and block; not the spare row
         return graph.replay()
 
-    def recipe(self, features, block):
+    def recipe(self, block, features):
         """-> run, its host buffers, and the features' place on the device."""
         kv = self.kv
 
