@@ -18,6 +18,7 @@ from functools import cache
 import matplotlib.pyplot as plt
 import torch
 from IPython.display import HTML, Image, Markdown, display
+from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from nanogpt.bench import compare, print_results, speedup, summarize, why_not_faster
 from nanogpt.cli import print_table
@@ -48,6 +49,8 @@ __all__ = [
     "speedup", "summarize", "synchronize", "target_distribution", "tokens_on", "torch",
     "total_variation", "why_not_faster",
 ]
+
+set_matplotlib_formats("retina")  # two pixels for one: sharp on a phone
 
 
 def show(*things, folded=False):

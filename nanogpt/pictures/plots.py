@@ -1,7 +1,8 @@
 """Pictures that several chapters share: a draft tree, a mask, the cache, sweeps and bars.
 
-Every function draws into the matplotlib Axes it is given, or makes one of a size that suits a
-notebook, and returns it; `save` writes it to a file. No setting of matplotlib is changed.
+Every function draws into the matplotlib Axes it is given, or makes one, and returns it; `save`
+writes it to a file. A picture is at most WIDTH inches wide and its text TEXT points high, so that
+it can be read on a phone; only a large tree or a mask is wider. Panels stand one below the other.
 
 In the picture of a tree or a round one colour has one meaning: blue is the accepted path and what
 is kept, grey what is rejected, orange the target's own (its token and its p), light blue the
@@ -10,11 +11,15 @@ only tell them apart. Blue, orange, green, pink and light blue are Okabe and Ito
 colour-blind readers can tell apart.
 """
 
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import to_rgb
+
+WIDTH, TEXT = 5.2, 11.5  # inches and points: on a screen of 360 pixels, letters of 11 pixels
+plt.rcParams["font.size"] = TEXT
 
 INK, FAINT, GREY = "#222222", "#777777", "#B5B5B5"
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#C7261B"
@@ -24,7 +29,7 @@ HEADS = (GREEN, PURPLE)
 TARGET, DRAFTER = ORANGE, SKY  # p and q
 MARKERS = "osD^vPX*"
 VERBS = {"draft": "#C9A66B", "verify": "#7C8DA6", "accept": "#A3B18A", "commit": "#D8CFC0"}
-LOOK = {"frameon": False, "fontsize": 9, "labelcolor": INK}  # of a legend
+LOOK = {"frameon": False, "labelcolor": INK}  # of a legend
 MONO = {"family": "DejaVu Sans Mono", "parse_math": False}  # of tokens
 
 
@@ -42,11 +47,12 @@ def tint(color, strength=0.3):
     return tuple(1 - strength * (1 - part) for part in to_rgb(color))
 
 
-def new_axes(width, height, columns=1):
-    """One Axes, or a list of `columns` Axes side by side; sizes of the figure in inches."""
-    figure, axes = plt.subplots(1, columns, figsize=(width, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
-    return axes if columns == 1 else list(axes)
+def new_axes(width=WIDTH, height=3.2, columns=1, rows=1):
+    """One Axes, or a list of them, side by side or below each other; the figure's size in inches.
+    """
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    return axes if rows * columns == 1 else list(axes.flat)
 
 
 def save(ax, path, dpi=120):
@@ -73,7 +79,7 @@ def plain_frame(ax, title=None, xlabel=None, ylabel=None):
     ax.tick_params(colors=INK)
     ax.set_xlabel(xlabel or "", color=INK)
     ax.set_ylabel(ylabel or "", color=INK)
-    ax.set_title(title or "", color=INK, fontsize=11)
+    ax.set_title(title or "", color=INK, fontsize=12, loc="left")
     return ax
 
 
@@ -126,14 +132,14 @@ def draw_edge(ax, start, end, label, on_path, bonus):
             color=BLUE if on_path else ORANGE if bonus else GREY,
             linewidth=2.6 if on_path else 1.2, linestyle="--" if bonus else "-")
     if label:
-        ax.text(x0 + 0.52 * (x1 - x0), y0 + 0.52 * (y1 - y0), label, fontsize=7,
+        ax.text(x0 + 0.52 * (x1 - x0), y0 + 0.52 * (y1 - y0), label,
                 color=INK if on_path else FAINT, ha="center", va="center", zorder=2,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
 
 
 def draw_node(ax, place, text, color, on_path, bonus, faint, strong):
     """A token in its box. faint: its letters; strong: its box, even off the path."""
-    ax.text(*place, visible(text), fontsize=10, zorder=3,
+    ax.text(*place, visible(text), zorder=3,
             ha="center", va="center", family="DejaVu Sans Mono", parse_math=False,
             color=FAINT if faint else INK,
             fontweight="bold" if on_path or bonus else "normal",
@@ -165,8 +171,8 @@ def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, ne
         texts.append(text_of_token(int(next_token)))
     heights = tree_rows(children)
     if ax is None:
-        step = min(1.25, 13 / (max(depths) + 1))
-        ax = new_axes(1 + step * (max(depths) + 1), 0.9 + 0.34 * (max(heights) + 1))
+        step = min(1.25, 6.7 / (max(depths) + 1))
+        ax = new_axes(0.8 + step * (max(depths) + 1), 0.9 + 0.42 * (max(heights) + 1))
     labels = [*edge_labels(tree, target_probs), ""]  # the bonus token's edge has none
     places = list(zip(depths, heights, strict=True))
     for row in range(1, len(children)):
@@ -180,7 +186,7 @@ def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, ne
              if table is not None]
     if known:
         ax.text(0.5, -0.01, f"on each edge: the probability of the {' / of the '.join(known)}",
-                transform=ax.transAxes, fontsize=8, color=FAINT, ha="center", va="top")
+                transform=ax.transAxes, color=FAINT, ha="center", va="top")
     ax.set_xlim(-0.4, max(depths) + 0.4)
     ax.set_ylim(max(heights) + 0.6, -0.6)
     ax.axis("off")
@@ -201,19 +207,19 @@ def draw_mask(mask, labels, ax=None, title="tree mask", columns=None, leaks=None
     leaks = torch.zeros_like(mask) if leaks is None else leaks
     n, m = mask.shape
     if ax is None:
-        ax = new_axes(1.2 + 0.34 * m, 1.0 + 0.34 * n)
+        ax = new_axes(1.2 + 0.36 * m, 1.0 + 0.36 * n)
     picture = torch.ones(n, m, 3)
     picture[mask] = torch.tensor(to_rgb(INK))
     picture[mask & leaks] = torch.tensor(to_rgb(RED))
     ax.imshow(picture.numpy(), interpolation="nearest")
-    ax.set_xticks(range(m), [visible(text) for text in columns], fontsize=9, parse_math=False)
-    ax.set_yticks(range(n), [visible(text) for text in labels], fontsize=9, parse_math=False)
+    ax.set_xticks(range(m), [visible(text) for text in columns], parse_math=False)
+    ax.set_yticks(range(n), [visible(text) for text in labels], parse_math=False)
     ax.set_xticks([i - 0.5 for i in range(m + 1)], minor=True)
     ax.set_yticks([i - 0.5 for i in range(n + 1)], minor=True)
     ax.grid(which="minor", color="#D0D0D0", linewidth=0.8)
     ax.tick_params(which="both", length=0, colors=INK)
     ax.xaxis.tick_top()
-    ax.set_title(title, color=INK, fontsize=11)
+    ax.set_title(title, color=INK, fontsize=12)
     return ax
 
 
@@ -224,8 +230,8 @@ def draw_mask_beside_causal(mask, labels, axes=None):
     """
     mask = torch.as_tensor(mask).bool()
     causal = torch.ones_like(mask).tril()
-    side = 0.8 + 0.34 * len(mask)
-    axes = axes or new_axes(2 * side + 0.8, side + 0.9, columns=2)
+    side = 0.9 + 0.36 * len(mask)
+    axes = axes or new_axes(min(side + 1, WIDTH), 2 * side + 0.9, rows=2)
     draw_mask(mask, labels, axes[0], "tree mask: ancestors and itself")
     draw_mask(causal, labels, axes[1], "causal mask: red cells leak", leaks=causal & ~mask)
     return axes
@@ -238,7 +244,7 @@ def draw_cells(ax, y, texts, colors, first=0):
                                    edgecolor=color, linewidth=1.2))
         text = visible(text)
         ax.text(first + i + 0.47, y + 0.4, text, ha="center", va="center", color=INK,
-                fontsize=min(9, 40 / len(text)), family="DejaVu Sans Mono", parse_math=False)
+                fontsize=min(TEXT, 44 / len(text)), family="DejaVu Sans Mono", parse_math=False)
 
 
 def draw_cache(committed, new, kept, ax=None):
@@ -250,7 +256,7 @@ def draw_cache(committed, new, kept, ax=None):
     past, kept = len(committed), list(kept)
     width = past + len(new)
     if ax is None:
-        ax = new_axes(1.6 + 0.5 * width, 2.6)
+        ax = new_axes(min(1.4 + 0.5 * width, 7.5), 2.6)
     draw_cells(ax, 2.2, committed, [FAINT] * past)
     draw_cells(ax, 2.2, new, [BLUE if i in kept else GREY for i in range(len(new))], past)
     draw_cells(ax, 0, committed, [FAINT] * past)
@@ -259,12 +265,12 @@ def draw_cache(committed, new, kept, ax=None):
         ax.annotate("", (past + place + 0.47, 0.84), (past + row + 0.47, 2.16),
                     arrowprops={"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.4})
     for row in range(len(new)):
-        ax.text(past + row + 0.47, 3.1, str(row), ha="center", fontsize=7.5, color=FAINT)
+        ax.text(past + row + 0.47, 3.1, str(row), ha="center", color=FAINT)
     for y, end in ((2.2, past), (0, past + len(kept))):
         ax.plot([end - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
-        ax.text(end, y - 0.22, "length", color=INK, fontsize=8, ha="center", va="top")
+        ax.text(end, y - 0.22, "length", color=INK, ha="center", va="top")
     for y, text in ((2.6, "before"), (0.4, "after")):
-        ax.text(-0.2, y, text, ha="right", va="center", fontsize=10, color=INK)
+        ax.text(-0.2, y, text, ha="right", va="center", color=INK)
     ax.set_xlim(-1.7, width + 0.2)
     ax.set_ylim(-0.7, 3.5)
     ax.axis("off")
@@ -275,18 +281,18 @@ def draw_cache(committed, new, kept, ax=None):
 
 
 def draw_sweep(curves, xlabel, log2=False):
-    """Two panels over a budget (or K): tau on the left, speed-up on the right -> the two Axes.
+    """Two panels over a budget (or K): tau above, the speed-up below -> the two Axes.
 
     curves: {name: (xs, taus, speed-ups)}, lists of equal length; the line at 1 is plain decoding.
     log2: double the budget from tick to tick.
     """
-    axes = new_axes(10, 4.1, columns=2)
+    axes = new_axes(height=6, rows=2)
     for i, (name, (xs, taus, speedups)) in enumerate(curves.items()):
         for ax, ys in zip(axes, (taus, speedups), strict=True):
             ax.plot(xs, ys, color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
                     linewidth=1.8, label=name)
     axes[1].axhline(1, color=INK, linewidth=1, linestyle=":")
-    plain_frame(axes[0], "tokens per target forward (tau)", xlabel)
+    plain_frame(axes[0], "tokens per target forward (tau)")
     plain_frame(axes[1], "speed-up over plain decoding", xlabel)
     ticks = sorted({x for xs, _, _ in curves.values() for x in xs})
     for ax in axes:
@@ -296,7 +302,7 @@ def draw_sweep(curves, xlabel, log2=False):
         ax.minorticks_off()
     # Below both panels, where no curve can run through it.
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=min(len(curves), 4), **LOOK)
+                          ncols=min(len(curves), 2), **LOOK)
     return axes
 
 
@@ -305,7 +311,7 @@ def draw_acceptance(lengths, ax=None):
 
     lengths: {name: list of ints, one per step}.
     """
-    ax = ax or new_axes(7, 3.4)
+    ax = ax or new_axes()
     longest = max((max(values) for values in lengths.values() if values), default=0)
     width = 0.8 / len(lengths)
     for i, (name, values) in enumerate(lengths.items()):
@@ -318,43 +324,19 @@ def draw_acceptance(lengths, ax=None):
     return plain_frame(ax, None, "accepted draft tokens in a step", "share of steps")
 
 
-def draw_bars(groups, ylabel, ax=None, digits=2, zero="0"):
-    """Grouped bars with the value on top of each.
-
-    groups: {group: {series: value}}; a group may lack a series. zero: what to write where a
-    value is below 1e-9, as those of an exact distribution are.
-    """
-    series = list(dict.fromkeys(name for values in groups.values() for name in values))
-    ax = ax or new_axes(2 + 0.55 * len(groups) * len(series), 3.4)
-    width = 0.82 / len(series)
-    for i, name in enumerate(series):
-        found = [(g, values[name]) for g, values in enumerate(groups.values()) if name in values]
-        places = [g + (i - (len(series) - 1) / 2) * width for g, _ in found]
-        values = [value for _, value in found]
-        ax.bar(places, values, width * 0.94, color=SERIES[i % 8], label=name)
-        for place, value in zip(places, values, strict=True):
-            text = zero if abs(value) < 1e-9 else f"{value:.{digits}f}"
-            ax.text(place, value, text, ha="center", va="bottom", fontsize=8, color=INK)
-    ax.set_xticks(range(len(groups)), list(groups))
-    ax.legend(**LOOK)
-    plain_frame(ax, None, None, ylabel)
-    ax.margins(y=0.15)
-    return ax
-
-
 def draw_ranked(values, xlabel, colors, digits=2, title=None):
     """A lying bar for each value, the value behind it; 0 where it is below 1e-9 -> the Axes.
 
     values: {name: value}, none below 0; colors: one for each.
     """
-    ax = new_axes(8, 0.9 + 0.4 * len(values))
+    ax = new_axes(height=0.9 + 0.45 * len(values))
     for place, (value, color) in enumerate(zip(values.values(), colors, strict=True)):
         ax.barh(place, value, 0.62, color=tint(color, 0.75))
         text = "0" if value < 1e-9 else f"{value:.{digits}f}"
-        ax.text(value, place, f" {text}", va="center", fontsize=9, color=INK)
-    ax.set_yticks(range(len(values)), list(values))
+        ax.text(value, place, f" {text}", va="center", color=INK)
+    ax.set_yticks(range(len(values)), [textwrap.fill(name, 20) for name in values])
     ax.invert_yaxis()
-    ax.margins(x=0.12)
+    ax.margins(x=0.15)
     plain_frame(ax, title, xlabel)
     ax.grid(visible=False)
     return ax

@@ -3,9 +3,8 @@
     draw_strip(results)    # of nanogpt.bench.compare: plain decoding, 01's chain, this chapter's
 """
 
-import textwrap
-
 from nanogpt.bench import PLAIN, speedup, summarize
+from nanogpt.device import device_name, pick_device
 from nanogpt.does_it_pay import MEASURED, load_measured
 from nanogpt.pictures.plots import (
     BLUE,
@@ -34,15 +33,7 @@ def price_of_a_round(generations, baseline):
     return tau, tau / fast, fast
 
 
-def draw_tokens(ax, y, tau):
-    """A bar of tau tokens at height y: the accepted drafts in blue, the target's own in orange."""
-    own = tau - 1  # where the last token begins, the one that the target adds
-    ax.barh(y, own, 0.34, color=tint(BLUE, 0.75))
-    ax.barh(y, 1, 0.34, own, color=tint(ORANGE, 0.85))
-    ax.text(tau + 0.05, y, f"{tau:.2f} tokens", va="center", fontsize=9.5, color=INK)
-
-
-def draw_strip(results, title=None, ax=None):
+def draw_strip(results, title="A round: the tokens it writes, the time it takes"):
     """A round of each method as two bars on one scale: the tokens that it writes, and the time that
     it takes, in plain steps. Where the upper bar is longer, the method is faster.
 
@@ -50,32 +41,24 @@ def draw_strip(results, title=None, ax=None):
     """
     lines = {name: price_of_a_round(runs, results[PLAIN])
              for name, runs in results.items() if name != PLAIN}
-    ax = ax or new_axes(7.2, 1.25 + 0.74 * len(lines))
-    longest = max(max(tau, price) for tau, price, _ in lines.values())
-    best = max(fast for _, _, fast in lines.values())
-    right = longest / 0.62  # behind the bars, their numbers and the quotient
-    for y, (tau, price, fast) in enumerate(lines.values()):
-        draw_tokens(ax, y - 0.2, tau)
-        ax.barh(y + 0.18, price, 0.34, color=GREY)
-        ax.text(price + 0.05, y + 0.18, f"{price:.2f} plain steps", va="center", fontsize=9.5,
-                color=INK)
-        ax.text(right, y, f"{fast:.2f}x", ha="right", va="center", fontsize=14, color=INK,
-                fontweight="bold" if fast == best else "normal")
-    ax.text(right, -0.72, "speed-up", ha="right", va="center", fontsize=9.5, color=FAINT)
-    ax.axvline(1, color=INK, linewidth=1, linestyle=":", zorder=3)
-    ax.text(1, -0.72, " plain decoding: 1 token, 1 step", va="center", ha="left", fontsize=9.5,
-            color=FAINT)
-    ax.set_xlabel("blue: accepted drafts; orange: the target's own token; grey: time", fontsize=9.5,
-                  color=FAINT)
-    ax.set_yticks(range(len(lines)), [textwrap.fill(name, 24) for name in lines], fontsize=10.5,
-                  color=INK)
-    ax.set_xticks([])
-    ax.set_xlim(0, right)
-    ax.set_ylim(len(lines) - 0.45, -0.95)
-    ax.tick_params(length=0)
+    ax = new_axes(height=1.4 + 0.95 * len(lines))
+    right = max(max(tau, price) for tau, price, _ in lines.values()) / 0.5
+    for y, (name, (tau, price, fast)) in enumerate(lines.items()):
+        ax.text(0, y - 0.36, name, va="bottom", color=INK, fontweight="bold")
+        # the accepted drafts, and the last token, which the target adds
+        ax.barh(y - 0.2, tau - 1, 0.26, color=tint(BLUE, 0.75))
+        ax.barh(y - 0.2, 1, 0.26, tau - 1, color=tint(ORANGE, 0.85))
+        ax.barh(y + 0.1, price, 0.26, color=GREY)
+        ax.text(tau, y - 0.2, f" {tau:.2f} tokens", va="center", color=INK)
+        ax.text(price, y + 0.1, f" {price:.2f} plain steps", va="center", color=INK)
+        ax.text(right, y - 0.05, f"{fast:.2f}x", ha="right", va="center", fontsize=15, color=INK)
+        ax.vlines(1, y - 0.36, y + 0.26, color=INK, linewidth=1, linestyle=":", zorder=3)
+    ax.set_xlabel("blue: accepted drafts, orange: the target's own token,\n"
+                  "grey: time; dotted: plain decoding (1 token, 1 step)\n"
+                  f"{device_name(pick_device())}", color=FAINT)
+    ax.set(xlim=(0, right), ylim=(len(lines) - 0.6, -0.75), xticks=[], yticks=[])
     ax.spines[["top", "right", "bottom"]].set_visible(False)
-    ax.set_title(title or "A round: the tokens it writes, the time it takes", color=INK,
-                 fontsize=11, loc="left")
+    ax.set_title(title, color=INK, fontsize=12, loc="left")
     return ax
 
 
