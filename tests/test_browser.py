@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parts[-3])
 def test_a_page_shows_every_frame_without_an_error(tmp_path, page):
     """Each frame has a caption, the last one the cache's rows; the console stays empty."""
-    html = page.read_text(encoding="utf-8").replace("fromAddress();\n</script>", """fromAddress();
-        const said = trace.frames.map((f, i) => { show(i); return $("text").textContent; });
+    html = page.read_text(encoding="utf-8").replace("address());\n</script>", """address());
+        const said = trace.frames.map((f, i) => { go(i); return $("text").textContent; });
         document.title = JSON.stringify(said); </script>""")
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     text, log = browse((tmp_path / "page.html").as_uri(), "--dump-dom")

@@ -87,7 +87,7 @@ def trace_of(rule):
 
 def shipped(folder):
     html = (step.ROOT / folder / "pictures" / "step.html").read_text(encoding="utf-8")
-    return json.JSONDecoder().raw_decode(html.split("const trace = ")[1])[0]
+    return json.JSONDecoder().raw_decode(html.split("const recorded = ")[1])[0]
 
 
 def test_no_token_ends_the_script():
@@ -95,7 +95,7 @@ def test_no_token_ends_the_script():
     assert "</script>" in found["letters"]
     html = step.page(found)
     assert html.count("</script>") == step.page({}).count("</script>") == 1
-    assert json.JSONDecoder().raw_decode(html.split("const trace = ")[1])[0] == found
+    assert json.JSONDecoder().raw_decode(html.split("const recorded = ")[1])[0] == found
 
 
 @pytest.mark.parametrize("folder", CHAPTERS)
@@ -120,8 +120,8 @@ def test_a_shipped_trace_tells_a_round_that_can_have_happened(folder):
 @pytest.mark.parametrize("folder", CHAPTERS)
 def test_the_shipped_page_is_the_template_with_its_trace(folder):
     html = (step.ROOT / folder / "pictures" / "step.html").read_text(encoding="utf-8")
-    assert re.sub(r"const trace = .*", "", html) == re.sub(
-        r"const trace = .*", "", step.page(shipped(folder)))
+    assert re.sub(r"const recorded = .*", "", html) == re.sub(
+        r"const recorded = .*", "", step.page(shipped(folder)))
 
 
 def test_a_bad_number_of_rounds_is_refused(monkeypatch, capsys):
