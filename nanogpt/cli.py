@@ -1,6 +1,7 @@
 """The terminal: the flags that all scripts share, one way to say no, tables and text."""
 
 import argparse
+import logging
 import os
 import sys
 import textwrap
@@ -135,6 +136,8 @@ def make_folder(folder):
 
 def run(main):
     """Call main(); a ValueError becomes one sentence on stderr and exit status 2, Ctrl-C 130."""
+    logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    logging.getLogger("nanogpt").setLevel(logging.INFO)
     try:
         main()
     except ValueError as error:

@@ -9,6 +9,7 @@ same settings goes on from there.
 """
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -32,6 +33,8 @@ from nanogpt.device import autocast
 from nanogpt.model import GPT
 from nanogpt.muon import Muon
 from nanogpt.sizes import SIZES
+
+log = logging.getLogger(__name__)  # a script prints it, see cli.run; a lesson does not
 
 
 class Optimizer:
@@ -109,10 +112,10 @@ def find_weights(path, config):
     """
     found = None if path.exists() else shipped(config)
     if is_chief() and not path.exists() and not checkpoint.WEIGHTS.exists():
-        print("weights: data/weights is missing; `git checkout data/weights` brings it back")
+        log.warning("weights: data/weights is missing; `git checkout data/weights` brings it back")
     elif is_chief() and found:
-        print(f"weights: data/weights/{found[0].name}, trained by this script in "
-              f"{found[1]['seconds']} s on {found[1]['machine']}; --retrain trains anew")
+        log.info("weights: data/weights/%s, trained by this script in %s s on %s; --retrain trains "
+                 "anew", found[0].name, found[1]["seconds"], found[1]["machine"])
     return found[0] if found else path
 
 

@@ -37,9 +37,10 @@ def shipped_sizes():
 
 
 @pytest.mark.parametrize("size", shipped_sizes())
-def test_shipped_weights_have_the_loss_of_the_index(dataset, size, tmp_path, monkeypatch, capsys):
+def test_shipped_weights_have_the_loss_of_the_index(dataset, size, tmp_path, monkeypatch, caplog):
     """Found by the default settings, loaded without a step, and each as good as the index says."""
     monkeypatch.setattr(train, "prepare", never)
+    caplog.set_level("INFO", "nanogpt")
     index = json.loads((WEIGHTS / "index.json").read_text())
     target = train.get_gpt(size, dataset, CPU, folder=tmp_path)
     losses = {f"{size}.pt": train.validation_loss(target, dataset.val)}
@@ -48,10 +49,9 @@ def test_shipped_weights_have_the_loss_of_the_index(dataset, size, tmp_path, mon
         losses[f"{size}-block-drafter.pt"] = drafter_validation_loss(drafter, dataset)
         heads = get_heads(target, dataset, CPU, folder=tmp_path)
         losses[f"{size}-draft-heads.pt"] = heads_validation_loss(heads, dataset)
-    said = capsys.readouterr().out
     for name, loss in losses.items():
         assert loss == pytest.approx(index[name]["validation_loss"], abs=0.01)
-        assert f"weights: data/weights/{name}, trained by this script in" in said
+        assert f"weights: data/weights/{name}, trained by this script in" in caplog.text
     assert all(parameter.dtype == torch.float32 for parameter in target.parameters())
 
 
@@ -85,7 +85,8 @@ def folder(made, tmp_path, monkeypatch):
 
 
 def test_weights_are_stored_in_half_and_used_without_training(
-        dataset, folder, monkeypatch, capsys):
+        dataset, folder, monkeypatch, caplog):
+    caplog.set_level("INFO", "nanogpt")
     names = ["draft.pt", "tiny.pt", "tiny-block-drafter.pt", "tiny-draft-heads.pt"]
     index = json.loads((folder / "index.json").read_text())
     assert list(index) == names
@@ -97,7 +98,7 @@ def test_weights_are_stored_in_half_and_used_without_training(
         drafter = get_drafter(target, dataset, BlockConfig.reading(target), CPU,
                               recipe=RECIPES["drafter"])
         heads = get_heads(target, dataset, CPU, recipe=RECIPES["heads"])
-    assert capsys.readouterr().out.count("--retrain trains anew") == 3
+    assert caplog.text.count("--retrain trains anew") == 3
     losses = (train.validation_loss(target, dataset.val), drafter_validation_loss(drafter, dataset),
               heads_validation_loss(heads, dataset))
     assert losses == pytest.approx([index[n]["validation_loss"] for n in names[1:]], abs=1e-3)
@@ -142,10 +143,10 @@ def test_damaged_and_foreign_weights(dataset, folder, monkeypatch, name, content
         train.get_gpt("tiny", dataset, CPU)
 
 
-def test_without_the_folder_it_is_trained(dataset, folder, capsys):
+def test_without_the_folder_it_is_trained(dataset, folder, capsys, caplog):
     shutil.rmtree(folder)
     train.get_gpt("tiny", dataset, CPU)
-    said = capsys.readouterr().out
-    assert "weights: data/weights is missing" in said and "trained tiny GPT" in said
+    assert "weights: data/weights is missing" in caplog.text
+    assert "trained tiny GPT" in capsys.readouterr().out
 
 
