@@ -21,7 +21,8 @@ from sphinx.cmd.build import main
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OTHERS = ["nanogpt/does_it_pay.ipynb", "tests/WORKSHOP.md", ".github/book/glossary.md",
-          ".github/book/practice.md", "data/README.md", ".github/CONTRIBUTING.md", ".github/CHANGELOG.md"]
+          ".github/book/practice.md", "data/README.md", ".github/CONTRIBUTING.md",
+          ".github/CHANGELOG.md"]
 CONTENTS = "\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
 ROOMS = "Lesson <walkthrough>\nStep by step <step>\n[bR]*"
 # A link, but no picture; its text may hold a picture. Addresses of the web have a colon.
