@@ -9,18 +9,13 @@ from nanogpt.clock import median_ms
 from nanogpt.sampling import Dice
 
 
-def method_name(drafter, k):
-    """'57K GPT, K=4': how tables and figures call a chain of k drafts."""
-    return f"{drafter}, K={k}"
-
-
 def registry(target, drafters, ks, sampler):
-    """{name: start(prompt, seed)}: plain decoding and every one of {name: drafter} with every K."""
+    """{"57K GPT, K=4": start(prompt, seed), ..}: plain decoding, every {name: drafter}, every K."""
     def chain(drafter, k):
         return lambda prompt, seed: speculate_chain(target, drafter, prompt, k, sampler, Dice(seed))
 
     return {PLAIN: plain(target, sampler)} | {
-        method_name(name, k): chain(drafter, k) for name, drafter in drafters.items() for k in ks}
+        f"{name}, K={k}": chain(drafter, k) for name, drafter in drafters.items() for k in ks}
 
 
 def measured_alpha(generations):
@@ -61,5 +56,4 @@ def print_every_k(alpha, curve, draft_ms):
         tokens, price = expected_tokens(alpha, k), (k * draft_ms + curve[k + 1]) / one
         fast, free = (expected_speedup(tokens, k, one, draft_ms, ms) for ms in (curve[k + 1], one))
         rows.append([k, f"{tokens:.2f}", f"{price:.2f}", f"{fast:.2f}x", f"{free:.2f}x"])
-    print_table(["K", "tokens a round", "price in plain steps", "speed-up", "if rows were free"],
-                rows)
+    print_table(["K", "tokens", "price", "speed-up", "rows free"], rows)

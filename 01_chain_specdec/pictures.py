@@ -29,65 +29,59 @@ from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 
 
-def strip(ax, y, blocks):
-    """A line of blocks one after another at height y. blocks: (milliseconds, colour, text)."""
-    left = 0.0
-    for ms, color, text in blocks:
-        ax.barh(y, ms, left=left, height=0.6, color=tint(color, 0.75),
-                edgecolor="white", linewidth=0.6)
-        ax.text(left + ms / 2, y, text, ha="center", va="center", fontsize=8, color=INK)
-        left += ms
-    return left
+def draw_lines(title, lines):
+    """Lines of blocks, each below its name, on one scale of time. -> Axes
 
-
-def draw_five_tokens(curve, draft_ms, k=4):
-    """Three bars: k + 1 tokens written, read, and guessed before they are read. -> Axes
-
-    curve: {N: ms}, with N = 1 and k + 1; draft_ms: one draft token, sampler and draw included.
+    lines: {name: [(milliseconds, verb, text), ..]}.
     """
-    ax, verify = new_axes(9, 2.5), VERBS["verify"]
-    written, read = [(curve[1], verify, "1")] * (k + 1), (curve[k + 1], verify, f"{k + 1}")
-    drafts = (k * draft_ms, VERBS["draft"], f"{k}")
-    bars = {f"write {k + 1} tokens": written, f"read {k + 1} tokens": [read],
-            f"guess {k}, read {k + 1}": [drafts, read]}
-    for y, blocks in enumerate(reversed(bars.values())):
-        ms = strip(ax, y, blocks)
-        ax.text(ms, y, f"  {ms / curve[1]:.1f} plain steps", va="center", fontsize=9, color=INK)
-    ax.set_yticks(range(3), reversed(bars), fontsize=10)
-    ax.set_xlim(0, 1.16 * (k + 1) * curve[1])
-    plain_frame(ax, "Reading is cheap, writing is not", "milliseconds")
-    ax.grid(visible=False)
+    ax = new_axes(height=0.5 + 0.7 * len(lines))
+    for y, (name, blocks) in enumerate(lines.items()):
+        ax.text(0, y - 0.3, name, va="bottom", color=INK)
+        left = 0.0
+        for ms, verb, text in blocks:
+            ax.barh(y, ms, 0.5, left, color=tint(VERBS[verb], 0.75), edgecolor="white")
+            ax.text(left + ms / 2, y, text, ha="center", va="center", color=INK)
+            left += ms
+    ax.set_ylim(len(lines) - 0.7, -0.8)
+    ax.axis("off")
+    ax.set_title(title, color=INK, fontsize=12, loc="left")
     return ax
 
 
-def draw_repair(target_probs, draft_probs, residual_probs=None):
-    """Left: what is drafted, accepted, rejected. Right: what is emitted, with the target's marks.
+def draw_five_tokens(curve, draft_ms, k=4):
+    """Three lines: k + 1 tokens written, read, and guessed before they are read. -> Axes
 
-    All (V,); without residual_probs only the left panel is drawn. -> the Axes, a list.
+    curve: {N: ms}, with N = 1 and k + 1; draft_ms: one draft token, sampler and draw included.
     """
-    p, q = target_probs.tolist(), draft_probs.tolist()
-    kept = torch.minimum(target_probs, draft_probs).tolist()
-    axes = new_axes(5 if residual_probs is None else 9.5, 3.4, 1 if residual_probs is None else 2)
-    axes = [axes] if residual_probs is None else axes
-    tokens, most = range(len(p)), 1.1 * max(p + q)
-    titles = ["What the drafter proposes", "What is emitted"]
-    for ax, title in zip(axes, titles, strict=False):
-        ax.bar(tokens, kept, 0.6, color=BLUE, label="accepted, min(p, q)")
-        ax.hlines(p, [t - 0.38 for t in tokens], [t + 0.38 for t in tokens], color=INK,
-                  linewidth=2.4, label="target p", zorder=3)
-        ax.set_xticks(tokens, [f"token {t}" for t in tokens])
-        ax.set_ylim(0, most)
-        plain_frame(ax, title, None, "probability")
-    surplus = [a - b for a, b in zip(q, kept, strict=True)]
-    axes[0].bar(tokens, surplus, 0.6, kept, color=GREY, label="rejected")
+    read = (curve[k + 1], "verify", f"{k + 1}")
+    lines = {f"write {k + 1} tokens": [(curve[1], "verify", "1")] * (k + 1),
+             f"read {k + 1} tokens": [read],
+             f"guess {k}, then read {k + 1}": [(k * draft_ms, "draft", f"{k}"), read]}
+    return draw_lines("Reading is cheap, writing is not", {
+        f"{name}: {sum(ms for ms, *_ in blocks) / curve[1]:.1f} plain steps": blocks
+        for name, blocks in lines.items()})
+
+
+def draw_repair(target_probs, draft_probs, residual_probs=None):
+    """What is accepted, and what is rejected; with residual_probs what is drawn instead. -> Axes
+
+    All (V,). A black line marks the target's probability of each token.
+    """
+    p, q, tokens = target_probs.tolist(), draft_probs.tolist(), range(len(target_probs))
+    kept = torch.minimum(target_probs, draft_probs)
+    above, name, color = draft_probs - kept, "rejected", GREY
     if residual_probs is not None:
-        added = (sum(surplus) * residual_probs).tolist()
-        axes[1].bar(tokens, added, 0.6, kept, color=ORANGE, label="drawn after a rejection")
-    names = {name: handle for ax in axes
-             for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
-    axes[0].figure.legend(names.values(), names.keys(), loc="outside lower center", **LOOK,
-                          ncols=len(names))
-    return axes
+        above, name, color = above.sum() * residual_probs, "drawn after a rejection", ORANGE
+    ax = new_axes()
+    ax.bar(tokens, kept.tolist(), 0.6, color=BLUE, label="accepted, min(p, q)")
+    ax.bar(tokens, above.tolist(), 0.6, kept.tolist(), color=color, label=name)
+    ax.hlines(p, [t - 0.38 for t in tokens], [t + 0.38 for t in tokens], color=INK, linewidth=2.4,
+              label="target p")
+    ax.set_xticks(tokens, [f"token {t}" for t in tokens])
+    ax.set_ylim(0, 1.1 * max(p + q))
+    ax.figure.legend(loc="outside lower center", ncols=2, **LOOK)
+    return plain_frame(ax, "What the drafter proposes" if residual_probs is None
+                       else "What is emitted: exactly p", None, "probability")
 
 
 def draw_cut(committed, new, keep):
@@ -97,21 +91,14 @@ def draw_cut(committed, new, keep):
     and the drafts; keep: how many of the new ones stay.
     """
     past, width = len(committed), len(committed) + len(new)
-    ax = new_axes(1.6 + 0.6 * width, 2.4)
-    stays = [FAINT] * past + [BLUE] * keep
-    draw_cells(ax, 1.9, committed + new, [FAINT] * past + [BLUE] + [SKY] * (len(new) - 1))
-    draw_cells(ax, 0, committed + new, stays + [GREY] * (len(new) - keep))
-    for y, length, text in ((1.9, past, "read"), (0, past + keep, "committed")):
-        ax.plot([length - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
-        ax.text(length, y - 0.2, f"length {length}", color=INK, fontsize=8, ha="center", va="top")
-        ax.text(-0.2, y + 0.4, text, ha="right", va="center", fontsize=10, color=INK)
-    for left, right, text in ((past, past + 1, "root"), (past + 1, width, "drafts")):
-        ax.text((left + right) / 2, 2.85, text, ha="center", va="bottom", fontsize=8, color=FAINT)
-    if keep < len(new):
-        ax.text(past + keep + 0.1, 0.95, "overwritten by the next forward", fontsize=8,
-                color=FAINT)
-    ax.set_xlim(-1.9, width + 1.6)
-    ax.set_ylim(-0.6, 3.3)
+    ax = new_axes(height=2.6)
+    rows = {"after the forward": (past, [BLUE] + [SKY] * (len(new) - 1)),
+            "after the commit": (past + keep, [BLUE] * keep + [GREY] * (len(new) - keep))}
+    for y, (name, (length, colors)) in zip((1.7, 0), rows.items(), strict=True):
+        draw_cells(ax, y, committed + new, [FAINT] * past + colors)
+        ax.vlines(length - 0.03, y - 0.3, y + 0.85, color=INK, linewidth=3)
+        ax.text(0, y + 0.9, f"{name}: length {length}", color=INK, va="bottom")
+    ax.set(xlim=(-0.1, width + 0.1), ylim=(-0.3, 3.2))
     ax.axis("off")
     return ax
 
@@ -119,23 +106,17 @@ def draw_cut(committed, new, keep):
 def draw_round(results, name, baseline):
     """A round of one method, part by part, above the plain steps that write as many tokens.
 
-    results: {name: list of Generation}; medians. -> the Axes, and the quotient of the two lengths.
+    results: {name: list of Generation}; medians. -> the quotient of the two lengths.
     """
     tau, (end, verbs) = summarize(results[name])["tau"], median_round(results[name])
     step, _ = median_round(results[baseline])
-    ax = new_axes(9, 2.4)
-    rest, left = verbs["accept"] + verbs["commit"], tau - int(tau)
-    strip(ax, 1, [(verbs["draft"], VERBS["draft"], f"draft {verbs['draft']:.1f}"),
-                  (verbs["verify"], VERBS["verify"], f"verify {verbs['verify']:.1f}"),
-                  (rest, VERBS["accept"], "")])
-    ax.text(end, 1, f"  accept, commit {rest:.1f}", va="center", fontsize=9, color=INK)
-    strip(ax, 0, [(step, VERBS["verify"], f"{step:.1f}")] * int(tau)
-          + [(left * step, VERBS["verify"], "")])
-    ax.set_yticks([1, 0], [f"one round\n{name}", f"{tau:.2f} plain steps"], fontsize=10)
-    plain_frame(ax, f"{tau:.2f} tokens: one round, or {tau:.2f} plain steps", "milliseconds")
-    ax.grid(visible=False)
-    ax.set_xlim(0, max(1.03 * tau * step, 1.4 * end))
-    return ax, tau * step / end
+    whole, more = [(step, "verify", f"{step:.1f}")] * int(tau), (tau - int(tau)) * step
+    draw_lines(f"{tau:.2f} tokens in {end:.1f} ms instead of {tau * step:.1f} ms", {
+        "one round: draft, verify, accept and commit": [
+            *((verbs[verb], verb, f"{verbs[verb]:.1f}") for verb in ("draft", "verify")),
+            (verbs["accept"] + verbs["commit"], "accept", "")],
+        f"{tau:.2f} plain steps": [*whole, (more, "verify", "")]})
+    return tau * step / end
 
 
 def step_round(args, dataset, device, prompt):

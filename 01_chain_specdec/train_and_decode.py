@@ -9,12 +9,11 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import method_name, registry
+from bench import registry
 from chain_specdec import BigramDraft, GPTDraft, speculate_chain
-from nanogpt.bench import PLAIN, print_tables, speedup, summarize
+from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.pictures import plots
 from nanogpt.sampling import Dice
 from nanogpt.train import get_gpt
 
@@ -25,7 +24,7 @@ SWEEP = (1, 2, 4, 8)  # the table's K
 def read_flags(argv):
     """-> the flags. Raises ValueError for a bad one."""
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    cli.decoding_flags(p)
     cli.sampler_flags(p)
     p.add_argument("--draft", choices=DRAFTERS, default="gpt",
                    help="who drafts for --prompt; the table shows both")
@@ -39,20 +38,15 @@ def read_flags(argv):
     return args
 
 
-def load_models(args, dataset, device):
-    """-> the target, {name: drafter}; all trained or loaded, as decoding copies."""
-    bigram = BigramDraft(dataset.train, dataset.vocab_size)  # may refuse: before any training
-    target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
-    small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
-    return target, {"bigram": bigram, "57K GPT": GPTDraft(small)}
-
-
 def main(argv=None):
     args = read_flags(argv)
     sampler = cli.make_sampler(args)
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    target, drafters = load_models(args, dataset, device)
+    bigram = BigramDraft(dataset.train, dataset.vocab_size)  # may refuse: before any training
+    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
+                     for size in (args.size, "draft"))
+    drafters = {"bigram": bigram, "57K GPT": GPTDraft(small)}
 
     # One text, as it is decoded.
     drafter = drafters[DRAFTERS[args.draft]]
@@ -61,15 +55,8 @@ def main(argv=None):
 
     # The table: plain decoding, and both drafters with every K, on texts that were held out.
     prompts = held_out_prompts(dataset, args.prompts)
-    results, = print_tables(  # a text at a turn, for every K has the same drafter
-        args, target, prompts, [sampler], lambda sampler: registry(
-            target, drafters, SWEEP, sampler), turn=None).values()
-    curves = {name: (SWEEP, *zip(*(
-        (summarize(runs)["tau"], speedup(runs, results[PLAIN]))
-        for runs in (results[method_name(name, k)] for k in SWEEP)), strict=True))
-        for name in drafters}
-    plots.save(plots.draw_sweep(curves, "drafted tokens K", log2=True)[0], args.out / "sweep.png")
-    print(f"\nfigure: {args.out / 'sweep.png'}")
+    print_tables(args, target, prompts, [sampler],  # a text at a turn: K's share a drafter
+                 lambda sampler: registry(target, drafters, SWEEP, sampler), turn=None)
 
 
 if __name__ == "__main__":

@@ -77,15 +77,16 @@ def target_flags(p, precision="auto"):
                    help="of the weights while decoding")
 
 
-def decoding_flags(p, out):
-    """Add the flags of every script that decodes. out: the default folder of the figures."""
+def decoding_flags(p, out=None):
+    """Add the flags of every script that decodes. out: the default folder of its figures."""
     target_flags(p)
     p.add_argument("--prompt", type=text, default="ROMEO:\n", help="text to continue")
     p.add_argument("--max-new-tokens", type=int, default=128,
                    help="how many tokens to write per prompt")
     p.add_argument("--prompts", type=int, default=6,
                    help="how many held-out prompts the table is measured on")
-    p.add_argument("--out", type=Path, default=out, help="folder for the figures")
+    if out:
+        p.add_argument("--out", type=Path, default=out, help="folder for the figures")
 
 
 def sampler_flags(p, temperature=0.0):
@@ -120,7 +121,8 @@ def check_decoding(args, dataset):
     prompt = dataset.tokenizer.encode(args.prompt)
     if not prompt:
         raise ValueError("the prompt is empty; it must hold at least one token")
-    make_folder(args.out)
+    if "out" in args:
+        make_folder(args.out)
     return prompt
 
 

@@ -171,8 +171,8 @@ def test_lines_and_histograms_show_their_numbers():
 def test_the_lessons_own_pictures_draw_what_they_are_given():
     room = {folder[:2]: importlib.import_module(f"{folder}.pictures") for folder in CHAPTERS}
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.3, 0.5])
-    left, right = room["01"].draw_repair(p, q, torch.tensor([1.0, 0.0, 0.0]))
-    heights = [patch.get_height() for patch in right.patches]
+    ax = room["01"].draw_repair(p, q, torch.tensor([1.0, 0.0, 0.0]))
+    heights = [patch.get_height() for patch in ax.patches]
     assert [a + b for a, b in zip(heights[:3], heights[3:], strict=True)] == pytest.approx(
         p.tolist())  # what is kept and what is drawn make the target
     rejected = torch.stack([p / 2, p / 2])
