@@ -1,9 +1,8 @@
 """Write the chapters' exercise.py: python tests/make_exercises.py [01 ...] [--check | --force]
 
 Each file holds the chapter's blanks: signature and docstring of the taught function, an empty
-body, and just the imports that the taught bodies use. Before a file in which somebody has worked is
-written anew, the script asks, and keeps the old one as exercise.py.bak; --force does not ask,
---check only compares.
+body, and just the imports that the taught bodies use. A file in which somebody has worked is left
+alone, unless --force says otherwise; --check only compares.
 """
 
 import sys
@@ -79,30 +78,11 @@ def exercise_source(number, blanks):
         + body
 
 
-def may_overwrite(path, force):
-    """May this exercise.py be written anew? True if nobody worked in it; else --force or a yes."""
-    if force or is_untouched(path.read_text(encoding="utf-8")):
-        return True
-    try:
-        answer = input(f"{path.parent.name}/exercise.py holds somebody's work. Start anew? [y/N] ")
-    except EOFError:  # nobody to ask
-        print()
-        return False
-    return answer.strip().lower() in ("y", "yes")
-
-
-def write(path, source):
-    """Write the file; what somebody has worked on stays beside it as exercise.py.bak."""
-    if path.exists() and not is_untouched(path.read_text(encoding="utf-8")):
-        path.replace(path.with_name("exercise.py.bak"))
-    path.write_text(source, encoding="utf-8", newline="\n")
-
-
 def main(argv=None):
     parser = Parser(__doc__.splitlines()[0])
     parser.add_argument("chapter", nargs="*", help="01, 02, ...; default: all")
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    parser.add_argument("--force", action="store_true", help="do not ask")
+    parser.add_argument("--force", action="store_true", help="also where somebody has worked")
     args, stale, known = parser.parse_args(argv), [], chapters()
     for number in args.chapter:
         if number not in known:
@@ -112,8 +92,9 @@ def main(argv=None):
         path, source = folder / "exercise.py", exercise_source(number, blanks)
         if path.exists() and path.read_text(encoding="utf-8") == source:
             continue
-        if not args.check and (not path.exists() or may_overwrite(path, args.force)):
-            write(path, source)
+        if not args.check and (args.force or not path.exists()
+                               or is_untouched(path.read_text(encoding="utf-8"))):
+            path.write_text(source, encoding="utf-8", newline="\n")
             print(f"wrote {folder.name}/exercise.py")
         else:
             stale.append(number)

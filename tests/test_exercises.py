@@ -275,32 +275,18 @@ def test_a_failing_grader_shows_itself_in_a_lesson(monkeypatch, capsys):
     assert capsys.readouterr().out == "killed\nThe grader broke off with exit status -9.\n"
 
 
-def test_nobodys_work_is_overwritten_without_asking(classroom, capsys, monkeypatch):
+def test_work_is_left_alone_and_empty_stubs_are_renewed(classroom, capsys):
     path = classroom("01", filled("01"))
-    old = path.read_text(encoding="utf-8")
-    for answer in ("", "n", "no", EOFError):
-        def ask(question, answer=answer):
-            if answer is EOFError:
-                raise EOFError
-            return answer
-        monkeypatch.setattr("builtins.input", ask)
-        make_exercises.main(["01"])
-        assert path.read_text(encoding="utf-8") == old
-        assert "left as it is" in capsys.readouterr().out
-    monkeypatch.setattr("builtins.input", lambda question: "y")
-    make_exercises.main(["01"])
-    assert is_untouched(path.read_text(encoding="utf-8"))
-    assert path.with_name("exercise.py.bak").read_text(encoding="utf-8") == old
-
-
-def test_empty_stubs_are_renewed_without_a_question(classroom, monkeypatch):
-    monkeypatch.setattr("builtins.input", lambda question: pytest.fail("asked"))
-    path = classroom("02", make_exercises.exercise_source("02", CHAPTERS["02"][1]) + "\n# old\n")
+    stale = classroom("02", make_exercises.exercise_source("02", CHAPTERS["02"][1]) + "\n# old\n")
     with pytest.raises(SystemExit):
         make_exercises.main(["--check"])
+    assert "# old" in stale.read_text(encoding="utf-8")
     make_exercises.main([])
-    assert "# old" not in path.read_text(encoding="utf-8")
-    assert not path.with_name("exercise.py.bak").exists()
+    assert "01_chain_specdec/exercise.py is not the empty one" in capsys.readouterr().out
+    assert path.read_text(encoding="utf-8") == filled("01")
+    assert "# old" not in stale.read_text(encoding="utf-8")
+    make_exercises.main(["01", "--force"])
+    assert is_untouched(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("body", ["x = 1", "def f(): pass", "return 1", "def (:"])
