@@ -1,22 +1,19 @@
 """The runner and the chapters' benches: numbers that can be checked on paper."""
 
-import copy
 import gc
 import time
 from importlib import import_module
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-import chain_specdec
-import tree_attention
 from nanogpt import bench
-from chain_specdec import GPTDraft, speculate_chain
-from nanogpt.clock import interpolate, median_ms
+from nanogpt.clock import interpolate
 from nanogpt.data import choosing_prompts, held_out_prompts
-from nanogpt.decoding import Generation, Step, collect, collecting, plain_decode, timed
+from nanogpt.decoding import Generation, Step, collect, plain_decode, timed
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
 from ngram import NGramDraft
@@ -58,34 +55,16 @@ def table(out):
     return [line.split() for line in out.splitlines()[2:]]
 
 
-def decoder(name, per_step, log):
-    """A prefill of one token, then `per_step` tokens per step; each step is noted: log(name)."""
-    def start(prompt, seed):
-        yield Step([0])
-        count = 1
-        while True:
-            log(name)
-            yield Step(list(range(count, count + per_step)), drafted=per_step - 1)
-            count += per_step
-    return start
-
-
-def test_turns_change_no_text_and_end_after_their_tokens():
-    log = []
-    starts = {name: decoder(name, n, log.append) for name, n in (("a", 1), ("b", 2))}
-    runs = bench.take_turns({n: collecting(s([1], 0), 9) for n, s in starts.items()}, 5)
-    assert "".join(log) == "aaaa" "bb" "aaaa" "bb"
-    for name, generation in runs.items():
-        assert generation.tokens == collect(starts[name]([1], 0), 9).tokens == list(range(9))
-
-
 @pytest.mark.parametrize("turn", [1, 2, None])
 def test_nobody_pays_for_the_turns_of_others(monkeypatch, turn):
     """Eight steps behind the prefill, of 1 s and of 16 s; nothing stays frozen afterwards."""
     clock = FakeClock(monkeypatch)
-    starts = {name: decoder(name, 1, clock.takes(seconds, str))
-              for name, seconds in (("fast", 1.0), ("slow", 16.0))}
-    results = bench.compare(starts, [[1]], 9, turn)
+
+    def start(seconds):
+        step = clock.takes(seconds, Step)
+        return lambda prompt, seed: chain([Step([0])], map(step, repeat([1])))
+
+    results = bench.compare({"fast": start(1.0), "slow": start(16.0)}, [[1]], 9, turn)
     assert [text.seconds for texts in results.values() for text in texts] == [8.0, 8 * 16.0]
     assert gc.get_freeze_count() == 0
 
@@ -122,24 +101,12 @@ def test_medians_and_spreads():
     assert bench.histogram([0, 0, 1, 4, 7]) == "40 20  0  0 40"
     ours, plain = [text([1] * 8, ms) for ms in (4.0, 2.0, 1.0)], [text([1] * 8, 8.0)] * 3
     assert bench.speedup(ours, plain) == 4  # of 2, 4 and 8
-    rounds = [Generation([], [Step([0], 0, {"draft": d, "verify": 1}) for d in (1, 2, 9)], 1.0)]
-    whole, verbs = bench.median_round(rounds)
-    assert (whole, verbs["draft"], verbs["verify"]) == (3000, 2000, 1000)
     assert bench.predicted_speedup(3, {1: 2.0, 4: 3.0}, 4, 1.0) == 1.5
     assert [interpolate({1: 2.0, 4: 5.0, 8: 5.0}, n) for n in (1, 2, 6, 12)] == [2, 3, 5, 5]
     # tau 2, and each text of two rounds is two tokens off; rounds of one text do not count apart
     assert bench.tau_uncertainty([text([3, 3]), text([1, 1])]) == 2
     assert bench.tau_uncertainty([text([3, 1]), text([2, 2])]) == 0
-    assert np.isnan(bench.tau_uncertainty([text([3, 1])]))
-
-
-def test_the_first_calls_warm_up_and_what_comes_before_a_call_is_not_timed(monkeypatch):
-    clock, laps = FakeClock(monkeypatch), iter([64.0, 32.0, 1.0, 16.0, 2.0])
-
-    def call():
-        clock.now += next(laps)
-
-    assert median_ms(call, torch.device("cpu"), 3, 2, clock.takes(4.0, lambda: None)) == 2000
+    assert bench.distinct_share([1, 2]) == 1 and bench.distinct_share([1] * 9) == 1 / 4
 
 
 def test_the_account_names_the_fastest_method_and_its_largest_part(capsys):
@@ -159,41 +126,30 @@ def test_the_account_names_the_fastest_method_and_its_largest_part(capsys):
 
 
 # seconds, on a fake clock: sums of powers of two say what they are made of
-PROPOSE, MASK, FORWARD, SAMPLER, DICE, COMMIT, OBSERVE = 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0
+PROPOSE, FORWARD, SAMPLER, DICE, COMMIT, OBSERVE = 1.0, 2.0, 4.0, 8.0, 16.0, 32.0
 
 
-def test_every_loop_books_the_same_thing_under_the_same_verb(monkeypatch):
-    clock, target = FakeClock(monkeypatch), random_gpt(1, block_size=64)
-    slow_target, dice = copy.copy(target), Dice(3)
-    slow_target.forward = clock.takes(FORWARD, target.forward)
+@pytest.mark.parametrize("drafts", [True, False])
+def test_every_verb_is_booked_once_and_under_the_same_name(monkeypatch, drafts):
+    """In a round of speculation, and in a plain step."""
+    clock, target, dice = FakeClock(monkeypatch), random_gpt(1, block_size=64), Dice(3)
+    target.forward = clock.takes(FORWARD, target.forward)
     dice.draw = clock.takes(DICE, dice.draw)
     sampler = clock.takes(SAMPLER, Sampler(0.0))
     monkeypatch.setattr(KVCache, "commit", clock.takes(COMMIT, KVCache.commit))
-    monkeypatch.setattr(tree_attention, "ancestor_mask",
-                        clock.takes(MASK, tree_attention.ancestor_mask))
-    monkeypatch.setattr(chain_specdec, "draft", clock.takes(PROPOSE, lambda *a: (
-        [1, 2, 3], [torch.full((11,), 1 / 11)] * 3)))
-    chain = GPTDraft(random_gpt(1, block_size=64))
-    chain.observe = observe = clock.takes(OBSERVE, lambda *a: None)
-    tree = SimpleNamespace(reset=lambda: None, observe=observe, propose=clock.takes(
-        PROPOSE, lambda root, room: Tree([root, 1, 2, 3], [-1, 0, 0, 1])))
-    loops = {"plain": plain_decode(slow_target, [1, 2], sampler, dice),
-             "chain": speculate_chain(slow_target, chain, [1, 2], 3, sampler, dice),
-             "tree": speculate(slow_target, tree, [1, 2], sampler, dice, walk)}
-    for name, steps in loops.items():
-        steps = timed(steps)
-        next(steps)  # the prefill
-        for _ in range(4):
-            start = clock.now
-            seconds = next(steps).seconds
-            drawn = seconds["accept"] / DICE  # as many as the rule asks for
-            speculates = name != "plain"
-            assert seconds == {
-                "draft": PROPOSE * speculates + MASK * (name == "tree"),
-                "verify": FORWARD + SAMPLER, "accept": drawn * DICE,
-                "commit": COMMIT + OBSERVE * speculates}, name
-            assert drawn == int(drawn) >= 1
-            assert sum(seconds.values()) == clock.now - start  # no second is booked twice
+    drafter = SimpleNamespace(
+        reset=lambda: None, observe=clock.takes(OBSERVE, lambda *a: None),
+        propose=clock.takes(PROPOSE, lambda root, room: Tree([root, 1, 2, 3], [-1, 0, 0, 1])))
+    steps = timed(speculate(target, drafter, [1, 2], sampler, dice, walk) if drafts
+                  else plain_decode(target, [1, 2], sampler, dice))
+    next(steps)  # the prefill
+    for _ in range(4):
+        start = clock.now
+        step = next(steps)
+        assert step.seconds == {
+            "draft": PROPOSE * drafts, "verify": FORWARD + SAMPLER,
+            "accept": DICE * len(step.tokens), "commit": COMMIT + OBSERVE * drafts}
+        assert sum(step.seconds.values()) == clock.now - start
 
 
 def test_the_gap_is_the_one_that_plain_decoding_saw(capsys):
@@ -201,18 +157,15 @@ def test_the_gap_is_the_one_that_plain_decoding_saw(capsys):
     target, seen, sampler = random_gpt(1, block_size=16), [], Sampler(0)
     tokens = collect(plain_decode(target, [1, 2], lambda x: seen.append(x) or sampler(x), Dice(0)),
                      40).tokens
-    for place in (0, 14, 15, 23, 39):
-        assert torch.equal(bench.logits_before(target, [1, 2], tokens[:place]),
-                           seen[place].flatten())
-    changed = [*tokens[:15], tokens[15] + 1]
-    best = seen[15].flatten().topk(2).values
-    results = {name: [Generation(t, [], 1.0)] for name, t in (
-        ("plain", tokens), ("same", tokens), ("a", changed), ("b", changed))}
-    bench.print_differences(results, [[1, 2]], target)
-    assert capsys.readouterr().out == (
-        f"prompt 0 differs at token 15, where the two best logits are {best[0] - best[1]:.4f} "
-        "apart: a; b\n")
-    assert bench.distinct_share([1, 2]) == 1 and bench.distinct_share([1] * 9) == 1 / 4
+    for place in (0, 14, 15, 39):
+        changed = [*tokens[:place], tokens[place] + 1]
+        best = seen[place].flatten().topk(2).values
+        results = {name: [Generation(t, [], 1.0)] for name, t in (
+            ("plain", tokens), ("same", tokens), ("a", changed), ("b", changed))}
+        bench.print_differences(results, [[1, 2]], target)
+        assert capsys.readouterr().out == (
+            f"prompt 0 differs at token {place}, where the two best logits are "
+            f"{best[0] - best[1]:.4f} apart: a; b\n")
 
 
 def test_what_is_chosen_on_is_never_measured_on():
@@ -257,34 +210,22 @@ def test_greedy_texts_are_plain_decodings_and_turns_disturb_no_drafter(chapter):
                 assert whole[name][0].tokens == whole["plain"][0].tokens, name
 
 
-def test_chains_and_trees_hold_equal_budgets_and_begin_with_the_chain_of_4(capsys):
+def test_chains_and_trees_hold_equal_budgets():
     room, model = CHAPTER[2], TreeBigram(torch.arange(400) * 7 % 11, 11)
-    assert [room.shape_name(s) for s in ((1, 1, 1), (2, 1))] == ["chain of 3", "tree 2-1"]
-    assert room.CHAINS[0] == room.TREES[0] == (1,) * 4
     for shapes in zip(room.CHAINS, room.TREES, strict=True):
         for shape in shapes:
-            assert room.draft_tokens(shape) == len(shapes[0])
             assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + len(shapes[0])
-    results = {room.shape_name(s): [text([3, 3], 1500.0)] for s in room.CHAINS + room.TREES}
-    room.print_forks({"m": {"plain": [text([1, 1], 1000.0)]} | results})
-    first, second = table(capsys.readouterr().out)
-    assert first == ["m", "more", "depth"] + ["3.00,", "2.00x"] * 4
-    assert second == ["m", "second", "guesses"] + ["3.00,", "2.00x"] * 4
 
 
-def test_what_every_way_to_verify_accepts_in_the_same_rounds():
-    """Nothing accepts more than both trees together, and these accept what the better one does."""
+def test_nothing_accepts_more_than_both_trees_together():
+    """And these accept what the better one does, round by round."""
     for tokens, n in (([5, 1], 0), ([1, 5], 1), ([1, 3, 2], 2), ([1, 2], 2)):
         assert CHAPTER[4].accepted(Tree([9, 1, 2, 3], [-1, 0, 1, 1]), tokens) == n
-    target, room = random_gpt(1), CHAPTER[4]
-    recorded = [target, random_heads(target, 1), Sampler(1), [[1, 2], [2, 1]], 8, 25]
-    one, two, chosen, *ways, both = room.same_rounds(*recorded).values()
-    rounds = list(room.recorded_rounds(*recorded))
-    assert len(rounds) == len(both) > 6
-    for i, (trees, _, tokens) in enumerate(rounds):
-        assert [one[i], two[i]] == [room.accepted(tree, tokens) for tree in trees]
-        assert chosen[i] in (one[i], two[i]) and both[i] == max(one[i], two[i]) < len(tokens)
-        assert all(way[i] <= both[i] for way in ways)
+    target = random_gpt(1)
+    one, two, *ways, both = CHAPTER[4].same_rounds(
+        target, random_heads(target, 1), Sampler(1), [[1, 2], [2, 1]], 8, 25).values()
+    assert both == list(map(max, one, two)) and len(both) > 6
+    assert all(a <= b for way in ways for a, b in zip(way, both, strict=True))
 
 
 def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():
@@ -298,12 +239,6 @@ def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():
     assert torch.equal(draft.logits(1), draft.scores([0, 3, 1]))
 
 
-def test_drafting_has_a_price():
-    room, network = CHAPTER[5], random_drafter(random_gpt(1), 1)
-    assert room.pass_ms(network, [1]) > 0 and room.pass_ms(network, [1, 8, 4, 0, 7]) > 0
-    assert 0 < room.build_ms(network, [1, 8, 4], 1) < room.build_ms(network, [1, 8, 4], 200)
-
-
 def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
     """Three tokens for c(6) = 6 ms and a pass of 1 ms, one for c(1) = 2 ms without a pass."""
     run = text([3, 1])
@@ -312,31 +247,14 @@ def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
     assert CHAPTER[5].modelled([run], price, 1.0) == pytest.approx((2, 4 * 2 / (7 + 2), 2.5))
 
 
-def test_masses_are_grouped_and_their_nodes_counted():
-    room, target = CHAPTER[5], random_gpt(1)
-    network = random_drafter(target, 1, transition=True)
-    masses, shares = room.calibration(target, network, Sampler(1), [[1, 2, 3], [4, 5]], 60, 200)
-    assert masses == sorted(masses, reverse=True) and len(masses) > 2
-    assert all(0 <= share <= 1 for share in shares) and max(shares) > 0
-
-
 def test_the_paper_in_one_number():
+    """Two rows on the line tau / 2."""
     room = CHAPTER[5]
-    assert len(room.paper_rows()) == 120
     rows = [room.Row(0.0, "d", "m", "DDTree", speedup, tau) for speedup, tau in ((2, 4), (3, 6))]
-    assert room.price_of_a_round(rows) == 2  # all of them on the line tau / 2
+    assert room.price_of_a_round(rows) == 2
 
 
 def test_rules_are_compared_tree_by_tree():
     """Differences 1, 0, 2 on a mean of 2: 50 percent; their deviation is 50 percent of it."""
-    room, target = CHAPTER[6], random_gpt(3)
-    assert room.gain(np.array([2.0, 3, 4]), np.array([1.0, 3, 2])) == pytest.approx(
-        (50, 50 / 3 ** 0.5))
-    generations = [collect(start([1, 2, 3], 0), 40)
-                   for start in registry(6, target, Sampler(1)).values()]
-    trees = room.recorded_trees(generations, 30)
-    assert 15 < len(trees) <= 30
-    tau = room.tau_by_tree({"TRV": room.RULES["TRV"]}, trees)["TRV"]
-    for value, tree in zip(tau, trees, strict=True):
-        ends, _ = room.RULES["TRV"].judge(*tree)
-        assert value == pytest.approx(1 + float(ends[0] @ tree[0].depths))
+    gain, error = CHAPTER[6].gain(np.array([2.0, 3, 4]), np.array([1.0, 3, 2]))
+    assert (gain, error) == pytest.approx((50, 50 / 3 ** 0.5))
