@@ -9,6 +9,7 @@ the frames from the trace, and the GIF is its screenshots (Chromium, if it is th
 
 import importlib
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--hide-scrollbars", "--enable-logging=stderr", "--allow-file-access-from-files")
-SIZE, SECONDS = (800, 520), 2.2  # of the GIF, of one picture in it
+WIDTH, SECONDS = 560, 15  # of the GIF: on a phone its text is still 11 px high; in all
 
 # ---------------------------------------------------------------- watching a decoder
 
@@ -111,7 +112,7 @@ def trace(one, decode, vocab_size, **more):
         return one["q"][one["parents"][row]][one["tokens"][row]] if row and one["q"] else None
 
     found = {"letters": [visible(decode([token])) for token in range(vocab_size)],
-             "context": [visible(decode([token])) for token in one["text"][-6:]],
+             "context": [visible(decode([token])) for token in one["text"][-60:]],
              "committed": len(one["text"]), "groups": [0] * len(one["tokens"]), "names": [],
              "guesses": [known(row) for row in range(len(one["tokens"]))], "say_draft": "",
              "say_verify": "",
@@ -144,22 +145,22 @@ def browse(address, *flags):
 
 
 def save_gif(html, gif):
-    """Screenshots of every frame of a page -> the GIF's path, or why there is none."""
-    shots = []
+    """Screenshots of the end of each verb -> the GIF's path, or why there is none."""
+    shots, address = [], html.as_uri() + "#embed&still&theme=light"
     with tempfile.TemporaryDirectory() as folder:
-        opened = browse(html.as_uri() + "#embed&still", "--dump-dom")
+        opened = browse(address, f"--window-size={WIDTH},800", "--dump-dom")
         if opened is None:
             return f"no {gif.name}: it needs one of {', '.join(BROWSERS)}"
-        count = int(opened[0].split('id="count"')[1].split(" / ")[1].split("<")[0])
-        for frame in range(1, count + 1):
+        count, height = re.search(r'data-still="(\d+) (\d+)"', opened[0]).groups()
+        for frame in range(1, int(count) + 1):
             shot = Path(folder) / f"{frame}.png"
-            browse(f"{html.as_uri()}#embed&still&theme=light&frame={frame}",
-                   f"--window-size={SIZE[0]},{SIZE[1]}", f"--screenshot={shot}")
+            browse(f"{address}&frame={frame}", f"--window-size={WIDTH},{height}",
+                   "--force-device-scale-factor=1.5", f"--screenshot={shot}")
             shots.append(Image.open(shot).convert("RGB"))
     colors = shots[-1].quantize(64)  # the last picture has all colours; one palette for all
     shots = [shot.quantize(palette=colors, dither=Image.Dither.NONE) for shot in shots]
-    shots[0].save(gif, save_all=True, append_images=shots[1:], duration=int(1000 * SECONDS),
-                  loop=0, optimize=True)
+    shots[0].save(gif, save_all=True, append_images=shots[1:], optimize=True,
+                  duration=1000 * SECONDS // len(shots), loop=1)  # twice, then it stands still
     return gif
 
 
