@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from statistics import mean
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
@@ -122,48 +123,23 @@ def texts_of(target, prompts, sampler, length):
             for i, prompt in enumerate(prompts)]
 
 
-def coin_tau(known):
-    """tau of a fair coin between the two heads, averaged over all its tosses at once."""
-    tokens = rounds = 0.0
-    for proposals in known:
-        reached = {min(proposals): 1.0}  # the probability that a round begins at this place
-        for root in sorted(proposals):
-            for length in proposals[root].lengths:
-                chance = 0.5 * reached.get(root, 0.0)  # that it begins here and takes this head
-                end = root + 1 + length
-                reached[end] = reached.get(end, 0.0) + chance
-                rounds, tokens = rounds + chance, tokens + chance * (1 + length)
-    return tokens / rounds
-
-
 def taus(known):
     """{router: tau}, the bonus token included. known: {position: Proposal} of each text."""
-    routers = {"head 1 alone": lambda step: 0, "head 2 alone": lambda step: 1,
-               "routed": lambda step: route(step.means), "oracle": lambda step: route(step.lengths)}
-    found = {"a coin chooses": coin_tau(known)}
-    for name, choose in routers.items():
-        accepted = [n for proposals in known for n in replay(proposals, choose)]
-        found[name] = 1 + sum(accepted) / len(accepted)
-    return found
-
-
-def surer_is_right(known):
-    """Of the positions at which one head reaches further, the share at which it is the surer."""
-    right = [route(step.means) == route(step.lengths) for proposals in known
-             for step in proposals.values() if step.lengths[0] != step.lengths[1]]
-    return sum(right) / max(len(right), 1)
+    dice = Dice(0)
+    routers = {"a coin chooses": lambda step: int(dice.flip(0.5)), "head 1 alone": lambda step: 0,
+               "head 2 alone": lambda step: 1, "routed": lambda step: route(step.means),
+               "oracle": lambda step: route(step.lengths)}
+    return {name: 1 + mean([n for proposals in known for n in replay(proposals, choose)])
+            for name, choose in routers.items()}
 
 
 def print_routers(columns):
     """Every router's tau on the same texts. columns: {title: known}, see taus."""
     found = [taus(known) for known in columns.values()]
-    better = [max(line["head 1 alone"], line["head 2 alone"]) for line in found]
     rows = [[name, *(f"{line[name]:.2f}" for line in found)] for name in found[0]]
-    rows += [[f"{name}, over better head",
-              *(f"{line[name] / best - 1:+.1%}" for line, best in zip(found, better, strict=True))]
-             for name in ("routed", "oracle")]
-    rows.append(["where they differ, the surer is right",
-                 *(f"{surer_is_right(known):.0%}" for known in columns.values())])
+    for name in ("routed", "oracle"):
+        gains = (line[name] / max(line["head 1 alone"], line["head 2 alone"]) for line in found)
+        rows.append([f"{name}, over better head", *(f"{gain - 1:+.1%}" for gain in gains)])
     cli.print_table(["tau", *columns], rows)
 
 

@@ -8,7 +8,7 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
+from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence, route
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     FAINT,
@@ -16,8 +16,10 @@ from nanogpt.pictures.plots import (
     HEADS,
     INK,
     LOOK,
+    MONO,
     NEWLINE,
     ORANGE,
+    RED,
     draw_tree,
     new_axes,
     tint,
@@ -34,109 +36,102 @@ from tree_attention import (
 )
 
 
-def box(ax, place, text, color, strength=0.3):
-    """A token or a state in its box."""
-    ax.text(*place, text, ha="center", va="center", fontsize=10, color=INK, zorder=3,
-            family="DejaVu Sans Mono", parse_math=False,
-            bbox={"boxstyle": "round,pad=0.35", "edgecolor": color,
-                  "facecolor": tint(color, strength)})
+def box(ax, x, y, text, color):
+    """A token, or what a head does with it."""
+    ax.text(x, y, text, ha="center", va="center", color=INK, zorder=3, **MONO, bbox={
+        "boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.25)})
 
 
-def arrow(ax, start, end, color, gap=11):
+def arrow(ax, start, end, color, gap=12):
     """gap: points between the middle of a box and the arrow's end."""
     ax.annotate("", end, start, zorder=1, arrowprops={
         "arrowstyle": "-|>", "color": color, "shrinkA": gap, "shrinkB": gap, "linewidth": 1.3})
 
 
-def draw_heads(read, root, chains, layers, ax=None):
-    """Two draft heads on one target: what each starts from, and what it guesses.
+def draw_heads(read, root, chains):
+    """Two draft heads on one target: what each starts from, and what it guesses -> the Axes.
 
-    read: the texts of the last tokens that the target has read; root: the text of the next one.
-    chains: for each head a list of (text, probability), its first guesses; layers: the hidden
-    states that the heads look at. -> the Axes
+    read: the texts of the last three tokens that the target has read; root: the text of the next.
+    chains: for each head a list of three (text, probability), its first guesses.
     """
-    ax = ax or new_axes(10.5, 4)
-    last, first = len(read) - 1, len(read) + 1.2
-    ax.add_patch(plt.Rectangle((-0.6, -0.75), len(read) + 0.2, 1.5, facecolor=tint(GREY, 0.2),
+    ax = new_axes(height=4)
+    ax.add_patch(plt.Rectangle((-0.25, -0.65), 1.75, 1.3, facecolor=tint(GREY, 0.2),
                                edgecolor=GREY))
-    ax.text(last / 2, 0.5, "read by the target", ha="center", fontsize=9, color=FAINT)
+    ax.text(0.62, 0.38, "the target read", ha="center", va="center", color=FAINT)
+    ax.text(2.65, 0, "the root: chosen,\nnot read yet", va="center", color=FAINT)
+    box(ax, 2.3, 0, visible(root), ORANGE)
     for place, text in enumerate(read):
-        box(ax, (place, 0), visible(text), GREY)
-    box(ax, (len(read) + 0.2, 0), visible(root), ORANGE)
-    ax.text(len(read) + 0.55, 0, "root: chosen,\nnot read yet", va="center", fontsize=8.5,
-            color=FAINT)
+        box(ax, 0.1 + 0.5 * place, -0.2, visible(text), GREY)
     for head, (chain, color) in enumerate(zip(chains, HEADS, strict=True)):
-        y = 1.9 if head == 0 else -1.9  # the line of states; the guesses stand further out
-        out = y + (0.95 if head == 0 else -0.95)
-        box(ax, (last, y), "state", color)
-        ax.text(last - 0.5, y, f"head {head + 1}", ha="right", va="center", fontsize=11,
-                color=INK, fontweight="bold")
-        arrow(ax, (last, 0.75 if head == 0 else -0.75), (last, y), INK)
-        ax.text(last - 0.1, y * 0.67, f"hidden states of layers {layers[0]} and {layers[1]}",
-                ha="right", va="center", fontsize=8.5, color=FAINT)
-        arrow(ax, (last, y), (first, y), color, gap=33)
-        arrow(ax, (len(read) + 0.2, 0), (first, y), ORANGE)
+        side = 1 if head == 0 else -1
+        y = 1.75 * side  # the line of states; the guesses are further out
+        ax.text(-0.25, y, f"head {head + 1}", va="center", color=INK, fontweight="bold")
+        ax.text(0.95, 1.05 * side, "hidden states", ha="right", va="center", color=FAINT)
+        arrow(ax, (1.1, 0.65 * side), (1.1, y), INK, gap=10)
+        arrow(ax, (2.3, 0), (2.3, y), ORANGE)
+        box(ax, 1.1, y, "state", color)
+        arrow(ax, (1.1, y), (2.3, y), color, gap=26)
         seen = root
-        for step, (text, probability) in enumerate(chain):
-            x = first + 1.7 * step
-            box(ax, (x, y), f"reads {visible(seen)}", color)
-            box(ax, (x, out), f"{visible(text)} {two_digits(probability)}", color, 0.08)
-            arrow(ax, (x, y), (x, out), color)
-            if step + 1 < len(chain):
-                arrow(ax, (x, y), (x + 1.7, y), color, gap=33)
+        for x, (text, probability) in zip((2.3, 3.4, 4.5), chain, strict=True):
+            box(ax, x, y, f"reads {visible(seen)}", color)
+            box(ax, x, y + side, f"{visible(text)} {two_digits(probability)}", color)
+            arrow(ax, (x, y), (x, y + side), color)
+            if x < 4.5:
+                arrow(ax, (x, y), (x + 1.1, y), color, gap=32)
             seen = text
-        ax.text(first + 1.7 * (len(chain) - 1) + 0.6, out, "its guess, and\nhow sure it is",
-                va="center", fontsize=8.5, color=FAINT)
-    ax.set_xlim(-1.2, first + 1.7 * max(map(len, chains)) + 0.5)
-    ax.set_ylim(-3.4, 3.4)
+    ax.set(xlim=(-0.35, 5), ylim=(-3.2, 3.2))
+    ax.set_title("Each guess, and how sure the head is of it", color=INK, fontsize=12, loc="left")
     ax.axis("off")
     return ax
 
 
-def draw_further(texts, known, width=64, ax=None):
-    """A text whose letters are tinted by the head that reached further below them.
+def draw_further(texts, known, shown, wrong=False, width=40):
+    """A text whose letters are tinted by the head that reached further below them -> the Axes.
 
     texts: of every token; known: {position: Proposal}, see bench.propose_everywhere; a token
-    without one is context. Returns the Axes.
+    without one is context; shown: a range of positions; wrong: underline the router's mistakes.
     """
-    ax = ax or new_axes(0.165 * width, 0.27 * math.ceil(len(texts) / width) + 0.5)
-    for place, text in enumerate(texts):
-        x, y = place % width, place // width
+    lines = math.ceil(len(shown) / width)
+    ax = new_axes(height=0.29 * lines + 0.95)
+    for i, place in enumerate(shown):
+        x, y = i % width, i // width
         if place in known:
-            one, two = known[place].lengths
-            color = HEADS[0] if one > two else HEADS[1] if two > one else GREY
+            (one, two), means = known[place].lengths, known[place].means
+            color, strength = (GREY, 0.12) if one == two else (HEADS[two > one], 0.6)
             ax.add_patch(plt.Rectangle((x - 0.5, y - 0.45), 0.96, 0.9, edgecolor="none",
-                                       facecolor=tint(color, 0.12 if one == two else 0.6)))
-        ax.text(x, y, text.replace("\n", NEWLINE), ha="center", va="center", fontsize=9.5,
-                family="DejaVu Sans Mono", parse_math=False,
-                color=INK if place in known else FAINT)
-    patches = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, strength),
-                             edgecolor=tint(GREY, 0.5))
-               for color, strength in [(HEADS[0], 0.6), (HEADS[1], 0.6), (GREY, 0.12)]]
-    ax.figure.legend(patches, ["head 1 reaches further", "head 2 reaches further", "equally far"],
-                     loc="outside lower center", ncols=3, **LOOK)
-    ax.set_xlim(-0.8, width)
-    ax.set_ylim(math.ceil(len(texts) / width) - 0.4, -0.6)
+                                       facecolor=tint(color, strength)))
+            if wrong and one != two and route(means) != route([one, two]):
+                ax.plot([x - 0.5, x + 0.46], [y + 0.42] * 2, color=RED, linewidth=2.5)
+        ax.text(x, y, texts[place].replace("\n", NEWLINE), ha="center", va="center",
+                color=INK if place in known else FAINT, **MONO)
+    marks = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, 0.6)) for color in HEADS]
+    labels = ["head 1", "head 2"]
+    if wrong:
+        marks.append(plt.Line2D([], [], color=RED, linewidth=2.5))
+        labels.append("surer head wrong")
+    ax.figure.legend(marks, labels, loc="outside lower center", ncols=3, **LOOK)
+    ax.set_title("Whose guesses reached further?", color=INK, fontsize=12, loc="left")
+    ax.set(xlim=(-0.6, width - 0.4), ylim=(lines - 0.4, -0.6))
     ax.axis("off")
     return ax
 
 
-def draw_rivals(trees, scores, text_of_token, titles):
-    """Two heads' trees side by side; each edge carries c of the node to which it leads.
+def draw_rivals(trees, scores, text_of_token):
+    """Two heads' trees below each other; each edge carries c of the node to which it leads.
 
     trees, scores: see BothHeads.propose_both -> the two Axes.
     """
-    axes = new_axes(12, 3, columns=2)
-    for ax, tree, logs, title, color in zip(axes, trees, scores, titles, HEADS, strict=True):
+    axes = new_axes(height=5.2, rows=2)
+    for h, (ax, tree, logs) in enumerate(zip(axes, trees, scores, strict=True)):
         n = len(tree)
-        confidences = torch.zeros(n, n)  # a row is a token of its own here: none comes twice
-        for row, parent in enumerate(tree.parents.tolist()[1:], 1):
-            confidences[parent, row] = math.exp(logs[row])
+        c = torch.zeros(n, n)  # a row is a token of its own here: none comes twice
+        c[tree.parents[1:], torch.arange(1, n)] = torch.tensor(logs[1:]).exp()
         texts = [text_of_token(token).replace("\n", NEWLINE) for token in tree.tokens.tolist()]
-        draw_tree(Tree(range(n), tree.parents, confidences), texts.__getitem__,
-                  colors=[ORANGE] + [color] * (n - 1), ax=ax)
-        ax.texts[-1].set_text("on each edge: c, the head's probability of the path up to there")
-        ax.set_title(title, color=INK, fontsize=11)
+        draw_tree(Tree(range(n), tree.parents, c), texts.__getitem__,
+                  colors=[ORANGE] + [HEADS[h]] * (n - 1), ax=ax)
+        ax.texts[-1].set_text("on each edge: c of the node behind it" if h else "")
+        ax.set_title(f"head {h + 1}: mean confidence {mean_confidence(logs):.2f}", color=INK,
+                     fontsize=12, loc="left")
     return axes
 
 
