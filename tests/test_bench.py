@@ -14,6 +14,7 @@ from nanogpt import bench
 from nanogpt.clock import interpolate
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import Generation, Step, collect, plain_decode, timed
+from nanogpt.does_it_pay import load_measured, main, markdown
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
 from ngram import NGramDraft
@@ -258,3 +259,35 @@ def test_rules_are_compared_tree_by_tree():
     """Differences 1, 0, 2 on a mean of 2: 50 percent; their deviation is 50 percent of it."""
     gain, error = CHAPTER[6].gain(np.array([2.0, 3, 4]), np.array([1.0, 3, 2]))
     assert (gain, error) == pytest.approx((50, 50 / 3 ** 0.5))
+
+
+# ---------------------------------------------------------------- the closing lesson
+
+
+def test_all_chapters_in_one_run(tmp_path):
+    """Saved, loaded again and printed; what draws its drafts has no line at temperature 0."""
+    main(["--size", "small", "--prompts", "2", "--max-new-tokens", "6",
+          "--save", str(tmp_path / "here.json")])
+    columns = load_measured(tmp_path)
+    greedy, drawn = (columns["here"]["tables"][T] for T in ("T = 0", "T = 1"))
+    assert {name[:2] for name in drawn} == {"01", "02", "03", "04", "05", "06"}
+    assert {name for name in drawn if "drawn" in name} == set(drawn) - set(greedy)
+    for line in drawn.values():
+        assert line["price"] * line["speedup"] == pytest.approx(line["tau"])
+    assert markdown(columns).count("\n") == 1 + len(drawn)
+
+
+def test_a_table_has_every_machine_beside_the_first_ones_tau():
+    def machine(*speedups):
+        return {"tables": {"T = 0": {"01 a, p/q": line(2, speedups[0])},
+                           "T = 1": {"01 a, p/q": line(2, 1), "05 b, walk": line(3, speedups[1])}}}
+
+    def line(tau, fast):
+        return {"tau": tau, "tau_error": 0.25, "speedup": fast, "speedup_error": 0.125}
+
+    rows = markdown({"here": machine(1.5, 2), "gpu": machine(3, 0.5)}, digits=1).splitlines()
+    assert rows[0] == ("| chapter | method and rule "
+                       "| T = 0: tau | T = 0: here | T = 0: gpu "
+                       "| T = 1: tau | T = 1: here | T = 1: gpu |")
+    assert rows[3] == ("| 05 | b, walk |  |  |  | **3.00**\u00b10.25 | **2.0x**\u00b10.1 "
+                       "| 0.5x\u00b10.1 |")

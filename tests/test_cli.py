@@ -95,6 +95,9 @@ SLIPS = [
     ("06_layer_verification/toy_experiment.py", "--seeds 1", "seeds is 1"),
     ("nanogpt.train", "--steps 0", "steps is 0"),
     ("nanogpt.clock", "--cached 500", "cached is 500"),
+    ("nanogpt.does_it_pay", "--prompts 1", "prompts is 1"),
+    ("nanogpt.does_it_pay", "--markdown abacus", "markdown is 'abacus'"),
+    ("nanogpt.pictures.step", "01_chain_specdec --steps 0", "steps is 0"),
 ]
 
 
