@@ -5,37 +5,24 @@ drafts, is held equal, and only the shape differs. The biases are exact: they ar
 random models.
 """
 
-import itertools
-import operator
-
 import torch
 
 import tree_attention
 from cautionary_rule import independent_coins
 from nanogpt.bench import PLAIN, plain, speedup, summarize
 from nanogpt.cli import print_table
-from nanogpt.decoding import tokens_on
-from nanogpt.exact.enumeration import (
-    loop_distribution,
-    output_distribution,
-    target_distribution,
-    total_variation,
-)
+from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
 from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import TreeDrafter, multi_round, speculate, walk
 
-# Both begin with the chain of 4. It lies inside every tree: the first child's first child ...
-CHAINS = [(1,) * 4, (1,) * 8, (1,) * 14, (1,) * 30]
-TREES = [(1,) * 4, (2, 1, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2)]
+# {drafts: branching}. Both begin with the chain of 4, which lies inside every tree.
+CHAINS = {drafts: (1,) * drafts for drafts in (4, 8, 14, 30)}
+TREES = {4: CHAINS[4], 8: (2, 1, 1, 1), 14: (2, 2, 1, 1), 30: (2, 2, 2, 2)}
+SHAPES = (*CHAINS.values(), *TREES.values())
 
 # ---------------------------------------------------------------- the decoders
-
-
-def draft_tokens(branching):
-    """How many draft tokens a full tree of this shape holds: (2, 2, 1) -> 2 + 4 + 4 = 10."""
-    return sum(itertools.accumulate(branching, operator.mul))
 
 
 def shape_name(branching):
@@ -45,7 +32,7 @@ def shape_name(branching):
     return "tree " + "-".join(map(str, branching))
 
 
-def registry(target, draft_model, sampler, accept=walk, shapes=(*CHAINS, *TREES)):
+def registry(target, draft_model, sampler, accept=walk, shapes=SHAPES):
     """{name: start(prompt, seed)}: plain decoding and one decoder per shape.
 
     draft_model: TreeBigram or TreeGPT; accept: walk (on the top tokens) or multi_round (on drawn
@@ -67,7 +54,7 @@ def fork(results):
 
     results: of a registry with all shapes -> {way: {drafts: list of Generation}}.
     """
-    return {way: {draft_tokens(shape): results[shape_name(shape)] for shape in shapes}
+    return {way: {drafts: results[shape_name(shape)] for drafts, shape in shapes.items()}
             for way, shapes in (("more depth", CHAINS), ("second guesses", TREES))}
 
 
@@ -76,111 +63,67 @@ def print_forks(tables):
 
     tables: {what drafts and judges: results of a registry with all shapes}.
     """
-    print_table(["tau, speed-up", "more of", *(f"{draft_tokens(s)} drafts" for s in CHAINS)], [
+    print_table(["tau, speed-up", "more of", *(f"{drafts} drafts" for drafts in CHAINS)], [
         [name, way, *(f"{summarize(one)['tau']:.2f}, {speedup(one, results[PLAIN]):.2f}x"
                       for one in texts.values())]
         for name, results in tables.items() for way, texts in fork(results).items()])
 
 
-# ---------------------------------------------------------------- one forward, or one for each path
+# ---------------------------------------------------------------- how far a rule is off, exactly
 
 
-@torch.inference_mode()
-def largest_difference(model, text, tree, mask=None, depths=None):
-    """Between the logits of one forward over a tree and those of a forward for each of its paths.
+def bias(rule, branching, drawn, length, pair=5, **broken):
+    """Total variation, 0..1, between plain decoding and a round of the loop, over `length` tokens.
 
-    text: the tokens up to the root; mask, depths: others than the tree's own.
+    drawn: children are drawn without replacement (else they are the top tokens); pair: which two
+    random models of 3 tokens; broken: functions of tree_attention to replace. Temperature 1.
     """
-    mask, depths = tree.mask if mask is None else mask, tree.depths if depths is None else depths
-    cache = model.new_cache()
-    model(tokens_on(model, text[:-1]), cache=cache)
-    cache.commit(list(range(len(text) - 1)))
-    logits, _ = model(tree.tokens[None], cache.length + depths, mask, cache)  # (1, N, V)
-    paths = [tree.tokens[own].tolist() for own in tree.mask]
-    alone = [model(tokens_on(model, text[:-1] + path))[0][0, -1] for path in paths]
-    return float((logits[0] - torch.stack(alone)).abs().max())
+    model, draft_model = ToyModel(pair, vocab=3), ToyDraft(ToyModel(100 + pair, vocab=3))
+    prompt, sampler = (0, 1), Sampler(1)
+
+    def run(dice):
+        drafter = TreeDrafter(draft_model, branching, sampler, dice if drawn else None)
+        return speculate(ToyTarget(model), drafter, prompt, sampler, dice, rule)
+
+    with replaced(tree_attention, **broken):
+        texts = loop_distribution(run, model, sampler, prompt, rounds=1, length=length)
+    return total_variation(texts, target_distribution(model, sampler, prompt, length))
 
 
-# ---------------------------------------------------------------- the bias of a rule
-
-PROMPT, SAMPLER = (0, 1), Sampler(1)
-
-
-def round_distribution(accept, model, draft_model, branching, drawn, length):
-    """The exact distribution of the first `length` tokens that a round of tree speculation emits.
-
-    model, draft_model: nanogpt.exact.toy_models.ToyModel; drawn: children are drawn without
-    replacement (else they are the top tokens). What the round leaves short, plain decoding adds.
-    -> {tokens: probability}
-    """
-    *context, root = PROMPT
-    target, cache = ToyTarget(model), ToyTarget(model).new_cache()
-    cache.text = list(context)
-    toy_draft = ToyDraft(draft_model)
-    toy_draft.observe(context)
-    verified = {}  # a tree's tokens: the tree and target_probs; most runs meet a known tree
-
-    def emit(dice):
-        drafter = TreeDrafter(toy_draft, branching, SAMPLER, dice if drawn else None)
-        tree = drafter.propose(root, room=length)
-        known = tuple(tree.tokens.tolist())
-        if known not in verified:
-            logits, _ = target(tree.tokens[None], cache.length + tree.depths, tree.mask, cache)
-            verified[known] = tree, SAMPLER(logits[0])
-        tree, target_probs = verified[known]
-        path, token = accept(tree, target_probs, dice)
-        return [*tree.tokens[path[1:]].tolist(), token]
-
-    return output_distribution(model, SAMPLER, PROMPT, length, emit)
+def mean_bias(*case, pairs=30):
+    """The mean of `bias` over so many pairs of models."""
+    return sum(bias(*case, pair=pair) for pair in range(pairs)) / pairs
 
 
-def mean_bias(accept, branching, drawn, length, vocab=4, pairs=30):
-    """Total variation, 0..1, between the first `length` tokens that a round emits and the target's,
-    at temperature 1: the mean over so many pairs of random models."""
-    return sum(
-        total_variation(round_distribution(accept, ToyModel(seed, vocab),
-                                           ToyModel(100 + seed, vocab), branching, drawn, length),
-                        target_distribution(ToyModel(seed, vocab), SAMPLER, PROMPT, length))
-        for seed in range(pairs)) / pairs
-
-
-BREAKS = {  # what is looked at: rule, branching, are the children drawn, how many tokens
-    "0. chain of 1, drawn: this is chapter 01": (independent_coins, (1,), True, 1),
-    "1. chain of 1, the top token instead of a draw": (independent_coins, (1,), False, 1),
-    "2. two drawn children, the old coin for the second": (independent_coins, (2,), True, 1),
-    "3. chain of 2, drawn, no residual at its end": (independent_coins, (1, 1), True, 2),
-    "all three: a tree 2-2 of top tokens": (independent_coins, (2, 2), False, 2),
+BREAKS = {  # rule, branching, are the children drawn, how many tokens: the root's, then the round's
+    "0. chain of 1, drawn: this is chapter 01": (independent_coins, (1,), True, 2),
+    "1. chain of 1, the top token instead of a draw": (independent_coins, (1,), False, 2),
+    "2. two drawn children, the old coin for the second": (independent_coins, (2,), True, 2),
+    "3. chain of 2, drawn, no residual at its end": (independent_coins, (1, 1), True, 3),
+    "all three: a tree 2-2 of top tokens": (independent_coins, (2, 2), False, 3),
 }
 
 
-def breaks():
-    """{what breaks: the mean bias}."""
-    return {name: mean_bias(*case) for name, case in BREAKS.items()}
-
-
-def loop_bias(rule, drawn=False, **broken):
-    """Total variation between plain decoding and the loop with functions of it replaced."""
-    model, draft = ToyModel(5, vocab=3), ToyDraft(ToyModel(99, vocab=3))
-
-    def run(dice):
-        drafter = TreeDrafter(draft, (2, 1), SAMPLER, dice if drawn else None)
-        return speculate(ToyTarget(model), drafter, PROMPT, SAMPLER, dice, rule)
-
-    with replaced(tree_attention, **broken):
-        texts = loop_distribution(run, model, SAMPLER, PROMPT, rounds=1, length=4)
-    return total_variation(texts, target_distribution(model, SAMPLER, PROMPT, 4))
+def print_breaks():
+    print_table(["total variation of one coin a node", "mean of 30 pairs of models"],
+                [[name, f"{mean_bias(*case):.2f}"] for name, case in BREAKS.items()])
 
 
 def changed_loops():
     """The loop as it is, and with one change at a time -> {change: total variation}."""
+    def causal(parents):
+        return torch.ones(len(parents), len(parents)).tril().bool()
+
+    def repeating(probs, n, dice):
+        return [dice.draw(probs) for _ in range(n)]
+
+    picked, drawn = (walk, (2, 1), False, 4), (multi_round, (2, 1), True, 4)
     return {
-        "walk, as it is": loop_bias(walk),
-        "multi-round, as it is": loop_bias(multi_round, True),
-        "worst guesses": loop_bias(walk, top=lambda probs, n: probs.argsort()[:n].tolist()),
-        "causal mask": loop_bias(walk, ancestor_mask=lambda parents: torch.ones(
-            len(parents), len(parents)).tril().bool()),
-        "top tokens": loop_bias(multi_round),
-        "with replacement": loop_bias(multi_round, True, draw_without_replacement=lambda probs, n,
-                                      dice: [dice.draw(probs) for _ in range(n)]),
-        "no residual": loop_bias(multi_round, True, residual=lambda p, q: p),
+        "walk, as it is": bias(*picked),
+        "multi-round, as it is": bias(*drawn),
+        "worst guesses": bias(*picked, top=lambda probs, n: probs.argsort()[:n].tolist()),
+        "causal mask": bias(*picked, ancestor_mask=causal),
+        "top tokens": bias(multi_round, (2, 1), False, 4),
+        "with replacement": bias(*drawn, draw_without_replacement=repeating),
+        "no residual": bias(*drawn, residual=lambda p, q: p),
     }

@@ -22,7 +22,7 @@ from chain_specdec import acceptance_probability, residual  # chapter 01
 
 
 def independent_coins(tree, target_probs, dice):
-    """NOT LOSSLESS. Arguments and result as `tree_attention.walk`; the tree carries draft_probs."""
+    """NOT LOSSLESS. Arguments and result as `tree_attention.walk`; the tree has draft_probs."""
     paths = {0: [0]}  # for each node that is reached by accepted nodes alone, the way to it
     for row in range(1, len(tree)):
         parent, token = int(tree.parents[row]), int(tree.tokens[row])
@@ -56,5 +56,5 @@ def walk_by_coins(tree, target_probs, dice):
                 path.append(child)
                 break
             left[tree.tokens[child]] = 0  # the answer was no
-        else:  # no child stayed, or there is none
+        else:  # no child was accepted, or there is none
             return path, dice.draw(left / left.sum())

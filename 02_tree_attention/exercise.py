@@ -26,11 +26,11 @@ def ancestor_mask(parents):
 
 
 # ** Judge a tree whose nodes were chosen in any way. Stand at the root and draw the target's
-# own token, as plain decoding would, before you look at the children. What if a child carries
-# it? What if none does? Return the path, a list of rows that starts with 0, and the token that
-# the target adds behind it. You may call dice.draw(probs) (a token: dice.draw of (0, 1, 0) is
-# 1), tree.children[0] (a list with the rows of row 0's children), int(tree.tokens[4]) (the
-# token in row 4) and target_probs[4] (the target's distribution (V,) of the token after row 4).
+# own token, as plain decoding would, before you look at the children. What if a child has it?
+# What if none does? Return the path, a list of rows that starts with 0, and the token that the
+# target adds behind it. You may call dice.draw(probs) (a token: dice.draw of (0, 1, 0) is 1),
+# tree.children[0] (a list with the rows of row 0's children), int(tree.tokens[4]) (the token in
+# row 4) and target_probs[4] (the target's distribution (V,) of the token after row 4).
 # About 6 lines, 8 minutes.
 # Example: tokens (7 1 2 0 2 1), parents (-1 0 1 1 0 4), the target says 2, then 1, then 0:
 #   path, next token -> [[0, 4, 5], 0]
@@ -65,10 +65,10 @@ def commit(self, rows):
 
 
 # *** Children that were drawn without replacement: go down from the root, and give each child
-# in turn chapter 01's coin; go to the first that stays. After a rejection two things change
-# before the next coin: the target still owes the residual only, and the next child was drawn
-# from the drafter's distribution without the rejected token. If no child stays, or there is
-# none, draw the next token; from what? Return path and token as walk does. You may call
+# in turn chapter 01's coin; take the first accepted. After a rejection two things change before
+# the next coin: the target still owes the residual only, and the next child was drawn from the
+# drafter's distribution without the rejected token. If no child is accepted, or there is none,
+# draw the next token; from what? Return path, token as walk does. You may call
 # acceptance_probability(p, q, token) (the coin), residual(p, q), dice.flip(a) (True with
 # probability a), dice.draw(probs) (a token), tree.children[0] (a list of rows),
 # int(tree.tokens[1]), and tree.draft_probs[0], what row 0's children were drawn from, (V,):
@@ -82,7 +82,6 @@ def commit(self, rows):
 def multi_round(tree, target_probs, dice):
     """Multi-round rejection (Jeon et al., RRS), lossless for children drawn without replacement.
 
-    They were drawn from draft_probs (N, V), which a tree with drafts must carry. Arguments and
-    result as `walk`.
+    They were drawn from tree.draft_probs (N, V). Arguments and result as `walk`.
     """
     raise NotImplementedError("not yet: multi_round")

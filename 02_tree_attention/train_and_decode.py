@@ -12,53 +12,40 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import breaks, fork, print_forks, registry
+from bench import fork, print_breaks, print_forks, registry
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.pictures import plots
+from nanogpt.pictures.plots import save
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
-from pictures import draw_biases, draw_fork, save_examples
+from pictures import draw_fork, save_examples
 from tree_attention import TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 
-def read_flags(argv):
-    """-> the flags. Raises ValueError for a bad one."""
+def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     cli.temperatures_flag(p)
     args = p.parse_args(argv)
-    args.samplers = [Sampler(t) for t in args.temperatures]
-    return args
-
-
-def load_models(args, dataset, device):
-    """-> the target, {name: draft model}; all trained or loaded, as decoding copies."""
-    bigram = TreeBigram(dataset.train, dataset.vocab_size)  # may refuse: before any training
-    target = for_decoding(get_gpt(args.size, dataset, device, args.retrain), args.precision)
-    small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
-    return target, {"bigram": bigram, "57K GPT": TreeGPT(small)}
-
-
-def main(argv=None):
-    args = read_flags(argv)
+    samplers = [Sampler(t) for t in args.temperatures]
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    target, models = load_models(args, dataset, device)
+    bigram = TreeBigram(dataset.train, dataset.vocab_size)  # may refuse: before any training
+    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
+                     for size in (args.size, "draft"))
+    models = {"bigram": bigram, "57K GPT": TreeGPT(small)}
 
     # One text: 2 + 4 + 4 + 4 drafts in a round, judged by the walk.
     drafter = TreeDrafter(models["57K GPT"], (2, 2, 1, 1))
     steps = speculate(target, drafter, prompt, Sampler(0), Dice(args.seed))
     cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
-
-    # A tree by hand, and what a natural rule gets wrong.
     save_examples(args.out)
-    plots.save(draw_biases(breaks()), args.out / "bias.png")
+    print_breaks()
 
     # Chains and trees with the same number of drafts cost the target the same, c(N) milliseconds.
     prompts, found = held_out_prompts(dataset, args.prompts), {}
-    for sampler in args.samplers:
+    for sampler in samplers:
         # At temperature 0 only one child can be drawn: the sampled tree is a chain.
         for rule in [walk, multi_round][:1 + (sampler.temperature > 0)]:
             tables = {name: print_tables(
@@ -66,9 +53,9 @@ def main(argv=None):
                 lambda sampler, m=model, r=rule: registry(target, m, sampler, r),
                 f", {name} drafter, {rule.__name__}", turn=None)[sampler.temperature]
                 for name, model in models.items()}
-            forks = {name: fork(table) for name, table in tables.items()}
-            plots.save(draw_fork(forks, sampler.temperature),
-                       args.out / f"fork_{rule.__name__}_T{sampler.temperature:g}.png")
+            ax = draw_fork({name: fork(table) for name, table in tables.items()},
+                           sampler.temperature)
+            save(ax, args.out / f"fork_{rule.__name__}_T{sampler.temperature:g}.png")
             found |= {f"{name}, {rule.__name__}, T = {sampler.temperature:g}": table
                       for name, table in tables.items()}
     print()

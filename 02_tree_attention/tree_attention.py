@@ -208,9 +208,9 @@ def walk(tree, target_probs, dice):
     """
     path, tokens = [0], tree.tokens.tolist()
     while True:
-        # Draw the target's own token; while a child carries it, go there. It is drawn without a
-        # look at the children, so each emitted token is the target's own after its prefix. The
-        # tree only decides how many such draws one forward serves.
+        # Draw the target's own token, as plain decoding would, and without a look at the children.
+        # If one of them has it, go there: the row of the next draw is computed already. The tree
+        # only decides how many such draws one forward serves.
         token = dice.draw(target_probs[path[-1]])
         matching = [c for c in tree.children[path[-1]] if tokens[c] == token]
         if not matching:
@@ -221,8 +221,7 @@ def walk(tree, target_probs, dice):
 def multi_round(tree, target_probs, dice):
     """Multi-round rejection (Jeon et al., RRS), lossless for children drawn without replacement.
 
-    They were drawn from draft_probs (N, V), which a tree with drafts must carry. Arguments and
-    result as `walk`.
+    They were drawn from tree.draft_probs (N, V). Arguments and result as `walk`.
     """
     path = [0]
     while True:
@@ -231,19 +230,19 @@ def multi_round(tree, target_probs, dice):
         draft_left = tree.draft_probs[node] if tree.children[node] else None  # (V,)
         for child in tree.children[node]:
             token = int(tree.tokens[child])
-            # Chapter 01's coin for each child in turn. min(1, p / q) >= p: a drawn first child
-            # stays more often than in the walk.
+            # Chapter 01's coin for each child in turn. min(1, p / q) >= p: a drawn first child is
+            # accepted more often than in the walk.
             if dice.flip(acceptance_probability(target_left, draft_left, token)):
                 path.append(child)
                 break
-            # As in chapter 01, the target now owes the residual only. It takes the target's place,
-            # and what the next child was drawn from takes the drafter's: the next child is judged
-            # as if it were the first.
+            # Rejected. As in chapter 01, the target now owes the residual only, whichever token was
+            # rejected. It takes the target's place, and what the next child was drawn from takes
+            # the drafter's: the next child is judged as if it were the first.
             target_left = residual(target_left, draft_left)
             draft_left = draft_left.clone()  # the tree keeps its own
             draft_left[token] = 0
             draft_left = draft_left / draft_left.sum()  # 0 / 0 behind the last possible child only
-        else:  # no child stayed, or there is none: then target_left is still the target
+        else:  # no child was accepted; if there was none, target_left is still the target
             return path, dice.draw(target_left)
 
 

@@ -35,8 +35,8 @@ def walked(*tokens, tree=TREE):
     return lambda f: f(tree, torch.eye(len(tokens))[list(tokens)], Sure())
 
 
-def chance_to_stay(f):
-    """How often f keeps a child of the root, over every result of its draws or coins."""
+def chance_of_acceptance(f):
+    """How often f accepts a child of the root, over every result of its draws or coins."""
     tree, probs = Tree([0, 0, 1], [-1, 0, 0]), torch.eye(3)[[0, 2, 2]]
     probs[0] = torch.tensor([0.5, 0.3, 0.2])
     runs = outcomes(lambda dice: f(tree, probs, dice))
@@ -90,7 +90,7 @@ BLANKS = [
         "tree_attention:walk",
         """** Judge a tree whose nodes were chosen in any way. Stand at the root and draw the
         target's own token, as plain decoding would, before you look at the children. What if a
-        child carries it? What if none does? Return the path, a list of rows that starts with 0,
+        child has it? What if none does? Return the path, a list of rows that starts with 0,
         and the token that the target adds behind it. You may call dice.draw(probs) (a token:
         dice.draw of (0, 1, 0) is 1), tree.children[0] (a list with the rows of row 0's
         children), int(tree.tokens[4]) (the token in row 4) and target_probs[4] (the target's
@@ -105,8 +105,8 @@ BLANKS = [
             "the target says 0 at once": (walked(0, 1, 1, 1, 1, 1), ([0], 0)),
             "row i of target_probs says token i": (
                 walked(0, 1, 2, 3, 4, 5, tree=Tree([0, 0, 1, 5], [-1, 0, 1, 1])), ([0, 1, 2], 2)),
-            "children 0 and 1 of the root, target (.5 .3 .2): the probability that a draft stays":
-                (chance_to_stay, 0.8),
+            "children 0 and 1 of the root, target (.5 .3 .2): how often a draft is accepted":
+                (chance_of_acceptance, 0.8),
         }),
     Blank(
         "nanogpt.model:KVCache.commit",
@@ -133,16 +133,16 @@ BLANKS = [
     Blank(
         "tree_attention:multi_round",
         """*** Children that were drawn without replacement: go down from the root, and give
-        each child in turn chapter 01's coin; go to the first that stays. After a rejection two
+        each child in turn chapter 01's coin; take the first accepted. After a rejection two
         things change before the next coin: the target still owes the residual only, and the
         next child was drawn from the drafter's distribution without the rejected token. If no
-        child stays, or there is none, draw the next token; from what? Return path and token as
+        child is accepted, or there is none, draw the next token; from what? Return path, token as
         walk does. You may call acceptance_probability(p, q, token) (the coin), residual(p, q),
         dice.flip(a) (True with probability a), dice.draw(probs) (a token), tree.children[0] (a
         list of rows), int(tree.tokens[1]), and tree.draft_probs[0], what row 0's children were
         drawn from, (V,): work on a copy, q.clone(). A root without children may have no
         draft_probs (None).""",
-        "Normalise both before the next child; if no child stays, draw from the last residual.",
+        "Normalise both before the next child; if none is accepted, draw from the last residual.",
         lines=14, minutes=15, promise=partial(same_text, "multi_round"),
         examples={
             "children 0 and 1 of the root, draft (.5 .25 .25), target (.25 .35 .4), then "
