@@ -22,8 +22,7 @@ from nanogpt.bench import (
     tau_uncertainty,
     two_standard_errors,
 )
-from nanogpt.cli import print_table
-from nanogpt.clock import cost_curve, interpolate
+from nanogpt.clock import cost_curve
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.packing import for_decoding, precision_of
@@ -103,31 +102,24 @@ def registry(models, sampler):
 
 
 def measured(target, tables):
-    """What a run found, ready for JSON.
+    """What a run found, ready for JSON: a method's tau and speed-up, each with two standard errors,
+    and a round's milliseconds, by verb.
 
     tables: {temperature: results of nanogpt.bench.compare}, two prompts or more.
     """
-    return {
-        "machine": device_name(target.device), "precision": precision_of(target),
-        "curve": list(cost_curve(target).items()),  # [N, ms]
-        "plain_ms": {f"T = {T:g}": summarize(results[PLAIN])["ms_per_step"]
-                     for T, results in tables.items()},
-        "tables": {f"T = {T:g}": {name: line(runs, results[PLAIN])
-                                  for name, runs in results.items() if name != PLAIN}
-                   for T, results in tables.items()},
-    }
-
-
-def line(generations, baseline):
-    """One method: tau and speed-up, each with two standard errors; the price of a round in plain
-    steps, tau / speed-up; a round's milliseconds, by verb."""
-    found, fast = summarize(generations), speedup(generations, baseline)
-    return {
-        "tau": found["tau"], "tau_error": tau_uncertainty(generations),
-        "speedup": fast, "speedup_error": two_standard_errors(speedups(generations, baseline)),
-        "price": found["tau"] / fast, "rows": 1 + found["drafted"],
-        "round_ms": found["ms_per_step"], "verb_ms": found["verb_ms"],
-    }
+    found = {"machine": device_name(target.device), "precision": precision_of(target),
+             "curve": list(cost_curve(target).items()),  # [N, ms]
+             "plain_ms": {}, "tables": {}}
+    for T, results in ((f"T = {T:g}", results) for T, results in tables.items()):
+        baseline = results[PLAIN]
+        found["plain_ms"][T] = summarize(baseline)["ms_per_step"]
+        found["tables"][T] = {name: {
+            "tau": summarize(runs)["tau"], "tau_error": tau_uncertainty(runs),
+            "speedup": speedup(runs, baseline),
+            "speedup_error": two_standard_errors(speedups(runs, baseline)),
+            "round_ms": summarize(runs)["ms_per_step"], "verb_ms": summarize(runs)["verb_ms"],
+        } for name, runs in results.items() if name != PLAIN}
+    return found
 
 
 def load_measured(folder=MEASURED):
@@ -136,60 +128,28 @@ def load_measured(folder=MEASURED):
             for path in sorted(folder.glob("*.json"))}
 
 
-def markdown(columns, temperatures=TEMPERATURES, digits=2):
-    """A table: for each temperature tau (of the first machine) and every machine's speed-up, both
-    with two standard errors; the best of each column in bold.
+def markdown(columns, temperatures=TEMPERATURES, errors=False):
+    """A table: for each temperature tau (of the first machine) and every machine's speed-up; the
+    best of each column in bold.
 
-    columns: {machine: of `measured`}; digits: of a speed-up.
+    columns: {machine: of `measured`}; errors: two decimals, and two standard errors behind them.
     """
-    first = next(iter(columns))
-    wanted = [(title, table, key, unit, places)
-              for T in (f"T = {t:g}" for t in temperatures)
-              for title, table, key, unit, places in [
-                  (f"{T}: tau", columns[first]["tables"][T], "tau", "", 2),
-                  *((f"{T}: {machine}", found["tables"][T], "speedup", "x", digits)
-                    for machine, found in columns.items())]]
+    first, fast = next(iter(columns.values())), "{:.2f}x" if errors else "{:.1f}x"
+    wanted = [part for T in (f"T = {t:g}" for t in temperatures) for part in [
+        (f"{T}: tau", first["tables"][T], "tau", "{:.2f}"),
+        *((machine, found["tables"][T], "speedup", fast) for machine, found in columns.items())]]
     names = list(max((table for _, table, *_ in wanted), key=len))  # that which has them all
-    lines = [["chapter", "method and rule", *(title for title, *_ in wanted)]]
-    lines += [["---"] * len(lines[0]), *([name[:2], name[3:]] for name in names)]
-    for _, table, key, unit, places in wanted:
-        best = max(entry[key] for entry in table.values())
+    lines = [["method and rule", *(title for title, *_ in wanted)], ["---"] * (len(wanted) + 1),
+             *([name] for name in names)]
+    for _, table, key, form in wanted:
+        best = form.format(max(entry[key] for entry in table.values()))
         for row, name in zip(lines[2:], names, strict=True):
-            entry = table.get(name)
-            row.append("" if entry is None else "{1}{0:.{3}f}{2}{1}\u00b1{4:.{3}f}".format(
-                entry[key], "**" * (entry[key] == best), unit, places, entry[f"{key}_error"]))
+            cell = form.format(table[name][key]) if name in table else ""
+            cell = f"**{cell}**" if cell == best else cell
+            if errors and cell:
+                cell += f" \u00b1 {table[name][f'{key}_error']:.2f}"
+            row.append(cell)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def print_machines(columns, name, temperature):
-    """What a row costs on each machine, and where the milliseconds of a method's round go."""
-    rows = []
-    for machine, found in columns.items():
-        curve, T = dict(map(tuple, found["curve"])), f"T = {temperature:g}"
-        round_of = found["tables"][T][name]
-        draft, verify = (round_of["verb_ms"][verb] for verb in ("draft", "verify"))
-        rows.append([machine, *(f"{interpolate(curve, n) / curve[1]:.2f}" for n in (16, 64)),
-                     f"{found['plain_ms'][T]:.2f}", f"{draft:.2f}", f"{verify:.2f}",
-                     f"{round_of['round_ms'] - draft - verify:.2f}", f"{round_of['price']:.2f}"])
-    print(f"{name}, T = {temperature:g}; times in ms\n")
-    print_table(["machine", "c(16)/c(1)", "c(64)/c(1)", "plain step", "draft", "verify",
-                 "the rest", "price"], rows)
-    print()
-    for machine, found in columns.items():
-        print(f"{machine}: {found['machine']}, {found['precision']}")
-
-
-def print_saved(names):
-    """README's table of these machines (default: all that were saved), then with two decimals."""
-    saved = load_measured()
-    for name in names:
-        if name not in saved:
-            raise ValueError(f"markdown is '{name}'; it must be one of {', '.join(saved)}, the "
-                             f"files in {MEASURED}")
-    if not saved:
-        raise ValueError(f"nothing was saved in {MEASURED} yet; --save does that")
-    for digits in (1, 2):
-        print(markdown({name: saved[name] for name in names or saved}, digits=digits), "\n")
 
 
 # ---------------------------------------------------------------- the command line
@@ -202,11 +162,12 @@ def main(argv=None):
     p.add_argument("--prompts", type=int, default=6, help="how many held-out prompts")
     p.add_argument("--eager", action="store_true", help="on a GPU: no recorded launches")
     p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
-    p.add_argument("--markdown", nargs="*", metavar="NAME",
-                   help="measure nothing, print what was saved (default: all)")
+    p.add_argument("--markdown", action="store_true",
+                   help="measure nothing, print README's table of what was saved")
     args = p.parse_args(argv)
-    if args.markdown is not None:
-        return print_saved(args.markdown)
+    if args.markdown:
+        print(markdown(load_measured()), markdown(load_measured(), errors=True), sep="\n\n")
+        return
     if min(args.prompts, args.max_new_tokens) < 2:
         raise ValueError(f"prompts is {args.prompts} and max_new_tokens {args.max_new_tokens}; "
                          "both must be at least 2, for an error needs two texts")

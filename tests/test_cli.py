@@ -96,7 +96,6 @@ SLIPS = [
     ("nanogpt.train", "--steps 0", "steps is 0"),
     ("nanogpt.clock", "--cached 500", "cached is 500"),
     ("nanogpt.does_it_pay", "--prompts 1", "prompts is 1"),
-    ("nanogpt.does_it_pay", "--markdown abacus", "markdown is 'abacus'"),
     ("nanogpt.pictures.step", "01_chain_specdec --steps 0", "steps is 0"),
 ]
 

@@ -13,10 +13,7 @@ from nanogpt.pictures.plots import (
     GREY,
     INK,
     LOOK,
-    MARKERS,
     ORANGE,
-    PURPLE,
-    RED,
     new_axes,
     plain_frame,
     save,
@@ -64,8 +61,9 @@ def draw_strip(results, title="A round: the tokens it writes, the time it takes"
 
 # ---------------------------------------------------------------- the front page's picture
 
-FRONT = {"plain": "plain decoding", "01 chain of 4, p/q": "4 guesses in a row\n(chapter 01)",
-         "02 tree 2-2-1-1, walk or multi-round": "a tree of 14 guesses\n(chapter 02)"}
+FRONT = {"plain": "plain decoding", "01 chain of 4, p/q": "4 guesses in a row (chapter 01)",
+         "02 tree 2-2-1-1, walk or multi-round": "a tree of 14 guesses (chapter 02)"}
+COLORS = (INK, GREEN, ORANGE, BLUE)  # of machines
 
 
 def draw_front(found, tokens=1000):
@@ -74,73 +72,60 @@ def draw_front(found, tokens=1000):
     found: what nanogpt.does_it_pay saved.
     """
     ms, table = found["plain_ms"]["T = 1"] * tokens, found["tables"]["T = 1"]
-    ax = new_axes(7.6, 2.1)
-    for y, name in enumerate(FRONT):
-        tau, fast = (table[name][key] for key in ("tau", "speedup")) if y else (1, 1)
-        ax.barh(y, ms / fast, 0.62, color=tint(BLUE if y else GREY, 0.75))
+    ax = new_axes(height=2.9)
+    for y, (name, said) in enumerate(FRONT.items()):
+        tau, fast = (table[name][key] if y else 1 for key in ("tau", "speedup"))
+        ax.text(0, y - 0.28, said, va="bottom", color=INK)
+        ax.barh(y, ms / fast, 0.5, color=tint(BLUE if y else GREY, 0.75))
         ax.text(ms / fast, y, f"  {ms / fast / 1e3:.1f} s,  {tokens / tau:,.0f} forwards",
-                va="center", fontsize=12, color=INK)
-    ax.set_yticks(range(len(FRONT)), FRONT.values(), fontsize=12, color=INK)
-    ax.set_xticks([])
-    ax.set_xlim(0, 1.45 * ms)
-    ax.set_ylim(len(FRONT) - 0.5, -0.5)
-    ax.tick_params(length=0)
-    ax.spines[["top", "right", "bottom"]].set_visible(False)
-    ax.set_title(f"The same model writes {tokens:,} tokens", color=INK, fontsize=12.5, loc="left")
+                va="center", color=INK)
+    ax.set(xlim=(0, 1.75 * ms), ylim=(len(FRONT) - 0.7, -0.8))
+    ax.axis("off")
+    ax.set_title(f"The same model writes {tokens:,} tokens", color=INK, fontsize=13, loc="left")
     return ax
 
 
 # ---------------------------------------------------------------- machines side by side
 
 
-def draw_curves(columns, ax=None):
+def draw_curves(columns):
     """c(N) / c(1) over N, a line a machine. columns: {machine: of does_it_pay.measured}."""
-    ax = ax or new_axes(7.2, 3.4)
-    colors = (INK, GREEN, PURPLE, RED)
-    for i, (machine, found) in enumerate(columns.items()):
+    ax = new_axes()
+    for (machine, found), color in zip(columns.items(), COLORS, strict=False):
         rows, ms = zip(*found["curve"], strict=True)
-        ax.plot(rows, [value / ms[0] for value in ms], color=colors[i % 4], marker=MARKERS[i % 8],
-                linewidth=1.8, markersize=5.5, linestyle="--" if "eager" in machine else "-",
-                label=f"{machine}: c(1) = {ms[0]:.2f} ms")
+        ax.plot(rows, [value / ms[0] for value in ms], "o-", color=color,
+                label=f"{machine}: one row takes {ms[0]:.2f} ms")
     ax.set_xscale("log", base=2)
     ax.set_xticks(rows, [str(n) for n in rows])
     ax.minorticks_off()
     ax.set_ylim(0)
     ax.legend(**LOOK)
-    return plain_frame(ax, "What N rows cost, in forwards of one row", "rows N in one forward",
-                       "c(N) / c(1)")
+    return plain_frame(ax, "What N rows cost, in forwards of one row", "rows N in one forward")
 
 
-def draw_worth(columns):
-    """Speed-up over tau, a panel a machine, a point a method with its chapter's number.
+def draw_worth(columns, T="T = 1"):
+    """Speed-up over tau: each chapter's number, at its method with the most tokens a round.
 
     On a line through the origin all rounds have one price. columns: as in draw_curves.
     """
-    axes = new_axes(min(3.7 * len(columns), 11.5), 3.6, columns=len(columns))
-    axes = axes if len(columns) > 1 else [axes]
-    lines = [line for found in columns.values() for table in found["tables"].values()
-             for line in table.values()]
-    longest = 0.4 + max(line["tau"] for line in lines)
-    highest = 0.4 + max(line["speedup"] for line in lines)
-    for ax, (machine, found) in zip(axes, columns.items(), strict=True):
-        for price in (1, 2, 4):
-            end = min(longest, highest * price)
-            ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--")
-            ax.text(end, end / price, f" price {price}", color=FAINT, fontsize=9,
-                    va="bottom" if end < longest else "center")
-        for (T, table), color in zip(found["tables"].items(), (PURPLE, GREEN), strict=True):
-            for name, line in table.items():
-                ax.text(line["tau"], line["speedup"], name[:2], color=color, fontsize=9,
-                        ha="center", va="center", fontweight="bold")
-            ax.plot([], [], linestyle="", marker="s", color=color, label=T)
-        ax.axhline(1, color=INK, linewidth=1, linestyle=":")
-        ax.set_xlim(0, longest)
-        ax.set_ylim(0, highest)
-        plain_frame(ax, machine, "tau, tokens per round", "speed-up" if ax is axes[0] else None)
-    axes[0].legend(**LOOK, loc="upper left")
-    return axes
+    ax, long, high = new_axes(height=4.2), 4.4, 2.4
+    for price in (1, 2, 4, 8):
+        end = min(long, high * price)
+        ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--")
+        ax.text(end, end / price, f" price {price}", color=FAINT,
+                **({"va": "bottom", "ha": "right"} if end == long else {"va": "top"}))
+    for (machine, found), color in zip(columns.items(), COLORS, strict=False):
+        lines = sorted(found["tables"][T].items(), key=lambda item: item[1]["tau"])
+        for chapter, line in {name[:2]: line for name, line in lines}.items():
+            ax.text(line["tau"], line["speedup"], chapter, color=color, ha="center", va="center",
+                    fontweight="bold")
+        ax.plot([], [], "s", color=color, label=machine)
+    ax.axhline(1, color=INK, linewidth=1, linestyle=":")
+    ax.set(xlim=(0, long), ylim=(0, high))
+    ax.legend(**LOOK, loc="upper left")
+    return plain_frame(ax, "The same tokens, another price", "tau, tokens per round", "speed-up")
 
 
 if __name__ == "__main__":  # python -m nanogpt.pictures.strip: the front page's picture
     pictures = MEASURED.parent.parent / "01_chain_specdec" / "pictures"  # the book takes it along
-    print(save(draw_front(load_measured()["cpu"]), pictures / "front.png"))
+    print(save(draw_front(load_measured()["cpu"]), pictures / "front.png", dpi=200))
