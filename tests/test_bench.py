@@ -272,7 +272,7 @@ def test_all_chapters_in_one_run(tmp_path):
     assert {name[:2] for name in drawn} == {"01", "02", "03", "04", "05", "06"}
     assert {name for name in drawn if "drawn" in name} == set(drawn) - set(greedy)
     for line in drawn.values():
-        assert line["price"] * line["speedup"] == pytest.approx(line["tau"])
+        assert line["round_ms"] >= sum(line["verb_ms"].values())
     assert markdown(columns).count("\n") == 1 + len(drawn)
 
 
@@ -284,9 +284,9 @@ def test_a_table_has_every_machine_beside_the_first_ones_tau():
     def line(tau, fast):
         return {"tau": tau, "tau_error": 0.25, "speedup": fast, "speedup_error": 0.125}
 
-    rows = markdown({"here": machine(1.5, 2), "gpu": machine(3, 0.5)}, digits=1).splitlines()
-    assert rows[0] == ("| chapter | method and rule "
-                       "| T = 0: tau | T = 0: here | T = 0: gpu "
-                       "| T = 1: tau | T = 1: here | T = 1: gpu |")
-    assert rows[3] == ("| 05 | b, walk |  |  |  | **3.00**\u00b10.25 | **2.0x**\u00b10.1 "
-                       "| 0.5x\u00b10.1 |")
+    columns = {"here": machine(1.5, 2), "gpu": machine(3, 0.5)}
+    rows = markdown(columns).splitlines()
+    assert rows[0] == "| method and rule | T = 0: tau | here | gpu | T = 1: tau | here | gpu |"
+    assert rows[3] == "| 05 b, walk |  |  |  | **3.00** | **2.0x** | 0.5x |"
+    assert markdown(columns, [1], errors=True).splitlines()[3] == (
+        "| 05 b, walk | **3.00** \u00b1 0.25 | **2.00x** \u00b1 0.12 | 0.50x \u00b1 0.12 |")
