@@ -3,10 +3,11 @@
     model.py       GPT and its KV cache           sampling.py   Sampler, Dice: all chance
     decoding.py    plain decoding, and what every decoding loop shares
     packing.py     a faster copy for decoding     device.py     cpu, cuda or mps
-    data.py        corpora and tokenizers         bpe.py        makes the small vocabulary
-    sizes.py       named models, their recipes    train.py      the training loop
+    data.py        corpora and tokenizers         sizes.py      named models, their recipes
+    train.py       the training loop              muon.py       its optimizer
     checkpoint.py  files of weights               weights.py    makes those that come along
     clock.py       milliseconds, c(N)             cli.py        flags, tables, the terminal
+    graphs.py      CUDA graphs                    transformers_model.py  published models
     bench.py       the runner: who is faster, and why
     does_it_pay.py all chapters in one run: the closing lesson's numbers
     exact/         enumeration: the proof that a rule loses nothing

@@ -11,8 +11,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
-import time
 from pathlib import Path
 
 import torch
@@ -72,9 +70,6 @@ def prepare(path, retrain=False):
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob("*.tmp"):  # of a run that was killed while it saved
-            if time.time() - old.stat().st_mtime > 600:  # and no other is writing it
-                shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
         trial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         trial.touch()
         trial.unlink()
@@ -85,8 +80,8 @@ def prepare(path, retrain=False):
 def save_checkpoint(path, config, state):
     """Write {config, **state}: first under another name, then renamed into place.
 
-    An interrupted write leaves the previous file as it was.
-    Raises ValueError if it cannot be written, or if the file there has had more steps.
+    An interrupted write leaves the previous file as it was. Raises ValueError if it cannot be
+    written.
     """
     content = io.BytesIO()  # torch's own writing to a full disk does not say that it is full
     torch.save({"config": config, **state}, content)
@@ -95,23 +90,10 @@ def save_checkpoint(path, config, state):
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(content.getbuffer())
-            further = steps_in(path)
-            if further > state.get("step", 0):
-                raise ValueError(f"checkpoint {path} has had {further} steps by now, more than "
-                                 f"{state['step']} here: another process trains the same; "
-                                 "the next run uses what is there")
             os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):  # a folder that cannot be written says so for itself
             temporary.unlink(missing_ok=True)
-
-
-def steps_in(path):
-    """How many steps the weights in a file have had, 0 if there is none or it is damaged."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)["step"]
-    except Exception:  # bytes that are no checkpoint make torch.load raise nearly anything
-        return 0
 
 
 def load_checkpoint(path, config, device="cpu"):

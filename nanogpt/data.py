@@ -22,7 +22,7 @@ TINY_URL = (
 )
 TINY_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 TOKENIZERS = ("char", "bpe", "gpt2")
-VOCABULARY = DATA / "shakespeare-bpe-768.tiktoken"  # made by nanogpt/bpe.py
+VOCABULARY = DATA / "shakespeare-bpe-768.tiktoken"  # made by nanogpt/weights.py
 # Words with their leading space, runs of punctuation, line breaks: no token crosses a line end.
 SPLIT = r"""'?[A-Za-z]+| [A-Za-z]+|[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?=\S)|\s+"""
 

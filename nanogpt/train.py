@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import signal
-import threading
 import time
 from dataclasses import asdict, replace
 
@@ -88,9 +87,6 @@ def step_generator(recipe, step, rank=0):
 @contextlib.contextmanager
 def ctrl_c_waits():
     """Ctrl-C in here is heard at the end: what is in here happens whole."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is ever interrupted
-        return
     pressed = []
     # A handler of our own notes the key; the one that was there before comes back behind it.
     before = signal.signal(signal.SIGINT, lambda *args: pressed.append(args))
@@ -137,21 +133,6 @@ def resume(model, optimizer, recipe, path, config):
     return saved["step"]
 
 
-def progress_bar(name, first, steps):
-    """tqdm over the steps first, first + 1, .. that are left; counts from the first run on."""
-    return tqdm(range(first, steps), desc=f"train {name}", initial=first, total=steps,
-                disable=not is_chief(), mininterval=0.5, dynamic_ncols=True)
-
-
-def show_loss(bar, step, loss, smooth):
-    """Write a smoothed loss behind the bar -> the smoothed loss; smooth: that so far, or None."""
-    if step % 10 == 0:  # .item() waits for the device, so not at every step
-        # A mean that forgets: one batch's loss jumps too much to be read.
-        smooth = loss.item() if smooth is None else 0.8 * smooth + 0.2 * loss.item()
-        bar.set_postfix(loss=f"{smooth:.3f}")
-    return smooth
-
-
 def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=30.0,
         retrain=False):
     """Train `model` in place, or load it, if `path` already holds the finished weights.
@@ -179,7 +160,8 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
 
     model.train()
     start = last_save = time.perf_counter()
-    bar, smooth = progress_bar(name, done, recipe.steps), None
+    bar = tqdm(range(done, recipe.steps), desc=f"train {name}", initial=done, total=recipe.steps,
+               disable=not is_chief(), mininterval=0.5, dynamic_ncols=True)
     try:  # a step is a batch, its gradient, an update
         for step in bar:
             with autocast(device):
@@ -189,7 +171,8 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
                 # Together: an update that is not counted would be made once more on resuming.
                 optimizer.step(schedule(step, recipe))
                 done = step + 1
-            smooth = show_loss(bar, step, loss, smooth)
+            if step % 10 == 0:  # .item() waits for the device, so not at every step
+                bar.set_postfix(loss=f"{loss.item():.2f}")
             if time.perf_counter() - last_save > save_every:  # a crash costs no more than this
                 save(optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
@@ -224,7 +207,7 @@ def validation_loss(model, split, batch_size=16):
     return float(total) / (n * size)
 
 
-def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None, compile=False):
+def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None):
     """A trained GPT of a named size: loaded if it was trained before, else trained now.
 
     dataset: nanogpt.data.Dataset; recipe: default the size's own; folder: of the checkpoints.
@@ -244,9 +227,9 @@ def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None, comp
     if recipe.batch_size % world:  # else sequences are dropped, or a process has none
         raise ValueError(f"batch_size is {recipe.batch_size}; it must be a multiple of the number "
                          f"of processes, {world}")
-    network = torch.compile(model) if compile else model  # the same parameters, so `model` learns
-    if world > 1:
-        network = torch.nn.parallel.DistributedDataParallel(network)  # averages the gradients
+    network = model
+    if world > 1:  # the same parameters, so `model` learns; it averages the gradients
+        network = torch.nn.parallel.DistributedDataParallel(model)
 
     def batch_loss(step):
         generator = step_generator(recipe, step, rank)  # each process draws sequences of its own
@@ -276,23 +259,18 @@ def start_processes(device_name):
 
 
 def main(argv=None):
-    args_parser = cli.parser("Train a GPT on Shakespeare, or load it if that was done before.")
-    args_parser.add_argument("--size", choices=SIZES, default="small", help="of the model")
-    args_parser.add_argument("--steps", type=int, help="default: the size's own recipe")
-    args_parser.add_argument("--batch-size", type=int, help="sequences a step, over all processes")
-    args_parser.add_argument("--compile", action="store_true", help="torch.compile the model")
-    args = args_parser.parse_args(argv)
-    for name in ("steps", "batch_size"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}; it must be at least 1")
+    p = cli.parser("Train a GPT on Shakespeare, or load it if that was done before.")
+    p.add_argument("--size", choices=SIZES, default="small", help="of the model")
+    p.add_argument("--steps", type=int, help="default: the size's own recipe")
+    args = p.parse_args(argv)
+    if args.steps is not None and args.steps < 1:
+        raise ValueError(f"steps is {args.steps}; it must be at least 1")
     args.device = start_processes(args.device)  # before cli.setup, which asks for the device
     dataset, device = cli.setup(args)
     recipe = SIZES[args.size].recipe
     # Another recipe is another file name: a short trial never stands in for the real model.
-    recipe = replace(recipe, steps=args.steps or recipe.steps, seed=args.seed,
-                     batch_size=args.batch_size or recipe.batch_size)
-    model = get_gpt(args.size, dataset, device, args.retrain, recipe, compile=args.compile)
+    recipe = replace(recipe, steps=args.steps or recipe.steps, seed=args.seed)
+    model = get_gpt(args.size, dataset, device, args.retrain, recipe)
     if is_chief():
         loss = validation_loss(model, dataset.val)
         print(f"{args.size}: {sum(p.numel() for p in model.parameters()):,} parameters, "

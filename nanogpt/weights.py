@@ -1,12 +1,14 @@
-"""The weights that come along in data/weights: all of them are made by one command.
+"""What comes along in data/: weights, and a byte-pair vocabulary; each is made by one command.
 
     python -m nanogpt.weights --make
+    python -m nanogpt.weights --make-vocabulary
 
-They are stored in float16. A drafter is trained on its target as it is stored, and its settings
+Weights are stored in float16. A drafter is trained on its target as it is stored, and its settings
 hold the fingerprint of those weights: it fits this target and no other. Names and shapes are those
 of the models' state_dict. nanogpt/checkpoint.py finds them again by their settings.
 """
 
+import base64
 import json
 import platform
 import tempfile
@@ -15,9 +17,11 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
+from tiktoken._educational import bpe_train
 
 from nanogpt import checkpoint, cli, train
 from nanogpt.checkpoint import save_checkpoint
+from nanogpt.data import SPLIT, VOCABULARY, load_text
 from nanogpt.device import device_name
 from nanogpt.sizes import SIZES
 
@@ -82,10 +86,21 @@ def make(folder, dataset, device, recipes=None):
                   lambda both: heads.heads_validation_loss(both.heads, dataset), folder, device)
 
 
+def make_vocabulary(text, size, path):
+    """The `size` byte-pair tokens of a text, the first 256 the bytes, into a file as tiktoken has
+    it: 'base64 rank' a line. The trainer is tiktoken's own; it takes some minutes."""
+    ranks = bpe_train(text, size, SPLIT, visualise=None)
+    lines = [f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items()]
+    path.write_text("".join(lines), encoding="ascii", newline="\n")
+
+
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     p.add_argument("--make", action="store_true", help="train all and write data/weights anew")
+    p.add_argument("--make-vocabulary", action="store_true", help="of data/shakespeare.txt")
     args = p.parse_args(argv)
+    if args.make_vocabulary:
+        make_vocabulary(load_text(), 768, VOCABULARY)
     dataset, device = cli.setup(args)
     if args.make:
         make(checkpoint.WEIGHTS, dataset, device)

@@ -1,23 +1,36 @@
-"""Checkpoints, training that is interrupted, training in several processes, Muon."""
+"""Checkpoints, training that is interrupted or shared, Muon, the weights that come along."""
 
 import errno
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from nanogpt import muon, train
-from nanogpt.checkpoint import checkpoint_path, load_checkpoint, prepare, save_checkpoint
-from nanogpt.data import Dataset
+from nanogpt import checkpoint, muon, train, weights
+from block_diffusion import BlockConfig
+from nanogpt.checkpoint import (
+    WEIGHTS,
+    checkpoint_path,
+    fingerprint,
+    load_checkpoint,
+    save_checkpoint,
+)
+from nanogpt.data import Dataset, load_dataset
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.muon import Muon, orthogonalize
-from nanogpt.sizes import Recipe
+from nanogpt.sizes import SIZES, Recipe, Size
 from nanogpt.train import fit
+from train_drafter import RECIPE as DRAFTER_RECIPE
+from train_drafter import drafter_validation_loss, get_drafter
+from train_heads import get_heads, heads_validation_loss
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,17 +53,13 @@ def test_checkpoints_are_keyed_and_checked(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cannot be written: No space left on device"):
         save_checkpoint(path, config, {"step": 4})
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="has had 3 steps by now, more than 2 here"):
-        save_checkpoint(path, config, {"step": 2})
     assert load_checkpoint(path, config)["step"] == 3  # what was there is still there
     assert len(list(tmp_path.iterdir())) == 1
     whole = path.read_bytes()
+    torch.save(["config"], tmp_path / "list.pt")
     garbage = [bytes([i]) * 8 for i in range(128)]
-    for content in (b"", whole[:100], *garbage, torch.zeros(3), ["config"], {}):
-        if isinstance(content, bytes):
-            path.write_bytes(content)
-        else:
-            torch.save(content, path)
+    for content in (b"", whole[:100], (tmp_path / "list.pt").read_bytes(), *garbage):
+        path.write_bytes(content)
         with pytest.raises(ValueError, match="damaged or no checkpoint of this project"):
             load_checkpoint(path, config)
 
@@ -62,15 +71,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(tmp_path):
                          (tmp_path / "folder.pt", "Is a directory|not permitted")):
         with pytest.raises(ValueError, match=f"m?.pt cannot be written: .*({reason})"):
             train_tiny(path, press=lambda step: pytest.fail("trained"), retrain=True)
-
-
-def test_what_killed_runs_left_behind_goes(tmp_path):
-    old, new = tmp_path / "a.pt.7.tmp", tmp_path / "b.pt.8.tmp"
-    for path in (old, new):
-        path.touch()
-    os.utime(old, (0, 0))
-    prepare(tmp_path / "m.pt")
-    assert list(tmp_path.iterdir()) == [new]  # another process may be writing it
 
 
 # ---------------------------------------------------------------- Ctrl-C
@@ -107,36 +107,26 @@ def once(call, turn):
     return lambda: call() if next(count) == turn else None
 
 
-def ctrl_c():
-    signal.raise_signal(signal.SIGINT)
-
-
 def interrupted(monkeypatch, place):
     """Press Ctrl-C in step 7, at this place -> the keywords for train_tiny."""
-    press = once(ctrl_c, 7)
+    press, again = (once(lambda: signal.raise_signal(signal.SIGINT), 7) for _ in range(2))
     if place == "in the batch":
         return {"press": lambda step: press()}
-    owner, name = {"between the two optimizers": (Muon, "step"),  # AdamW has made its update
-                   "behind the update": (train.Optimizer, "step"),
-                   "while saving": (train, "save_checkpoint"),
-                   "twice": (train, "save_checkpoint")}[place]
-    method, second = getattr(owner, name), once(ctrl_c, 7)
+    # AdamW has made its update when Muon's begins.
+    owner, name = (train, "save_checkpoint") if place == "while saving" else (Muon, "step")
+    method = getattr(owner, name)
 
     def pressed(*args):
-        if place != "behind the update":
-            press()
-        if place == "twice":  # again while what the first has brought about is saved
-            second()
+        press()
+        if owner is train:
+            again()  # once more while what the first has brought about is saved
         method(*args)
-        if place == "behind the update":
-            press()
 
     monkeypatch.setattr(owner, name, pressed)
     return {"save_every": -1.0} if owner is train else {}  # each step is saved
 
 
-@pytest.mark.parametrize("place", ["in the batch", "between the two optimizers",
-                                   "behind the update", "while saving", "twice"])
+@pytest.mark.parametrize("place", ["in the batch", "between the two optimizers", "while saving"])
 def test_an_interrupted_training_makes_every_update_once(
         tmp_path, monkeypatch, capsys, whole, place):
     """Wherever Ctrl-C arrives, the resumed training ends on the same weights, bit for bit."""
@@ -154,16 +144,7 @@ def test_an_interrupted_training_makes_every_update_once(
     resumed = train_tiny(tmp_path / "tiny.pt")
     for name in whole:
         torch.testing.assert_close(resumed[name], whole[name], rtol=0, atol=0)
-    again = train_tiny(tmp_path / "tiny.pt", press=lambda step: pytest.fail("trained once more"))
-    assert torch.equal(again["embed.weight"], whole["embed.weight"])
-
-
-def test_a_second_process_never_undoes_what_a_first_has_finished(tmp_path):
-    path = tmp_path / "tiny.pt"
-    finish = once(lambda: train_tiny(path), 5)  # in the middle of another training
-    with pytest.raises(ValueError, match="has had 12 steps by now, more than 6 here"):
-        train_tiny(path, press=lambda step: finish(), save_every=-1.0)
-    assert torch.load(path)["step"] == 12
+    train_tiny(tmp_path / "tiny.pt", press=lambda step: pytest.fail("trained once more"))
 
 
 def test_ctrl_c_during_imports():
@@ -172,25 +153,13 @@ def test_ctrl_c_during_imports():
     assert answer.returncode != 0 and answer.stderr == "\nstopped\n"
 
 
-def test_training_in_another_thread(tmp_path, whole):
-    """Only the main thread may set a signal's handler."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(train_tiny(tmp_path / "tiny.pt")))
-    thread.start()
-    thread.join()
-    assert torch.equal(results[0]["embed.weight"], whole["embed.weight"])
-
-
 # ---------------------------------------------------------------- several processes
-
-
-class Nothing:
-    vocab_size = 11
 
 
 def text_of_numbers():
     numbers = torch.arange(4000) % 11
-    return Dataset("numbers", "char", Nothing(), numbers, numbers, "0" * 64)
+    tokenizer = SimpleNamespace(vocab_size=11)
+    return Dataset("numbers", "char", tokenizer, numbers, numbers, "0" * 64)
 
 
 def as_process(monkeypatch, rank, world):
@@ -199,14 +168,6 @@ def as_process(monkeypatch, rank, world):
     monkeypatch.setattr(train.dist, "get_rank", lambda: rank)
     monkeypatch.setattr(train.dist, "get_world_size", lambda: world)
     monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", lambda network: network)
-
-
-def test_a_batch_that_does_not_fit_the_processes_is_refused(monkeypatch, tmp_path):
-    as_process(monkeypatch, 0, 3)
-    monkeypatch.setattr(train, "fit", lambda *a, **k: pytest.fail("trained before checking"))
-    with pytest.raises(ValueError, match="batch_size is 8; it must be a multiple of the number "
-                                         "of processes, 3"):
-        train.get_gpt("draft", text_of_numbers(), "cpu", recipe=Recipe(2, 8), folder=tmp_path)
 
 
 def test_processes_share_the_batch_and_see_different_sequences(monkeypatch, tmp_path):
@@ -220,6 +181,10 @@ def test_processes_share_the_batch_and_see_different_sequences(monkeypatch, tmp_
     assert len(first) == len(second) == 3 and not torch.equal(first, second)
     # the first process alone writes
     assert [path.parent.name for path in tmp_path.glob("*/*")] == ["0"]
+    as_process(monkeypatch, 0, 5)
+    with pytest.raises(ValueError, match="batch_size is 6; it must be a multiple of the number "
+                                         "of processes, 5"):
+        train.get_gpt("draft", text_of_numbers(), "cpu", recipe=Recipe(1, 6), folder=tmp_path)
 
 
 @pytest.mark.slow
@@ -301,3 +266,123 @@ def test_the_learning_rate_rises_and_falls():
             [0.5 * scale, 0.25 * scale])
 
 
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load_dataset()
+
+
+def never(*args, **kwargs):
+    pytest.fail("trained")
+
+
+# ---------------------------------------------------------------- weights that come along
+
+
+@pytest.mark.parametrize("size", [pytest.param(size, marks=[pytest.mark.slow] * (size == "baby"))
+                                  for size in SIZES])
+def test_shipped_weights_have_the_loss_of_the_index(dataset, size, tmp_path, monkeypatch, caplog):
+    """Found by the default settings, loaded without a step, and each as good as the index says."""
+    monkeypatch.setattr(train, "prepare", never)
+    caplog.set_level("INFO", "nanogpt")
+    index = json.loads((WEIGHTS / "index.json").read_text())
+    target = train.get_gpt(size, dataset, CPU, folder=tmp_path)
+    losses = {f"{size}.pt": train.validation_loss(target, dataset.val)}
+    if size != "draft":
+        drafter = get_drafter(target, dataset, BlockConfig.reading(target), CPU, folder=tmp_path)
+        losses[f"{size}-block-drafter.pt"] = drafter_validation_loss(drafter, dataset)
+        heads = get_heads(target, dataset, CPU, folder=tmp_path)
+        losses[f"{size}-draft-heads.pt"] = heads_validation_loss(heads, dataset)
+    for name, loss in losses.items():
+        assert loss == pytest.approx(index[name]["validation_loss"], abs=0.01)
+        assert f"weights: data/weights/{name}, trained by this script in" in caplog.text
+    assert all(parameter.dtype == torch.float32 for parameter in target.parameters())
+
+
+# Small ones, made here.
+TINY = Size("tiny", 2, 1, 16, Recipe(2, 2), block_size=64)
+SMALL = {"draft": replace(TINY, n_embd=8), "tiny": TINY}
+RECIPES = {"drafter": replace(DRAFTER_RECIPE, steps=2), "heads": Recipe(2, 2)}
+
+
+@pytest.fixture(scope="module")
+def made(dataset, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "weights"
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (train, weights):
+            patch.setattr(module, "SIZES", SMALL)
+        weights.make(folder, dataset, CPU, RECIPES)
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch):
+    """A copy of the small weights, in the place of those of the repository."""
+    folder = tmp_path / "weights"
+    shutil.copytree(made, folder)
+    monkeypatch.setattr(checkpoint, "WEIGHTS", folder)
+    monkeypatch.setattr(checkpoint, "CHECKPOINTS", tmp_path / "checkpoints")
+    monkeypatch.setattr(train, "SIZES", SMALL)
+    return folder
+
+
+def test_weights_are_stored_in_half_and_used_without_training(
+        dataset, folder, monkeypatch, caplog):
+    caplog.set_level("INFO", "nanogpt")
+    names = ["draft.pt", "tiny.pt", "tiny-block-drafter.pt", "tiny-draft-heads.pt"]
+    index = json.loads((folder / "index.json").read_text())
+    assert list(index) == names
+    state = torch.load(folder / "tiny.pt", weights_only=True)["model"]
+    assert all(tensor.dtype == torch.float16 for tensor in state.values())
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "prepare", never)
+        target = train.get_gpt("tiny", dataset, CPU)
+        drafter = get_drafter(target, dataset, BlockConfig.reading(target), CPU,
+                              recipe=RECIPES["drafter"])
+        heads = get_heads(target, dataset, CPU, recipe=RECIPES["heads"])
+    assert caplog.text.count("--retrain trains anew") == 3
+    losses = (train.validation_loss(target, dataset.val), drafter_validation_loss(drafter, dataset),
+              heads_validation_loss(heads, dataset))
+    assert losses == pytest.approx([index[n]["validation_loss"] for n in names[1:]], abs=1e-3)
+    assert index["tiny-block-drafter.pt"]["config"]["target"] == fingerprint(target)
+
+
+def test_a_drafter_is_for_its_target_alone(dataset, folder, capsys):
+    target = train.get_gpt("tiny", dataset, CPU)
+    with torch.no_grad():
+        target.embed.weight[0, 0] += 1
+    get_drafter(target, dataset, BlockConfig.reading(target), CPU, recipe=RECIPES["drafter"])
+    get_heads(target, dataset, CPU, recipe=RECIPES["heads"])
+    said = capsys.readouterr().out
+    assert said.count("trained block-diffusion drafter") == said.count("trained 2 draft heads") == 1
+
+
+def test_what_is_trained_here_comes_first(dataset, folder, capsys):
+    came = train.get_gpt("tiny", dataset, CPU)
+    trained = train.get_gpt("tiny", dataset, CPU, retrain=True)
+    assert "trained tiny GPT" in capsys.readouterr().out
+    again = train.get_gpt("tiny", dataset, CPU)
+    assert capsys.readouterr().out == ""
+    assert fingerprint(again) == fingerprint(trained) != fingerprint(came)
+    train.get_gpt("tiny", dataset, CPU, recipe=Recipe(1, 2))  # other settings: not these weights
+    assert "trained tiny GPT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name, content, sentence", [
+    ("index.json", b"{", "index.json is damaged"), ("index.json", b"[1]", "index.json is damaged"),
+    ("tiny.pt", b"PK", "tiny.pt is damaged"),
+])
+def test_damaged_weights(dataset, folder, monkeypatch, name, content, sentence):
+    monkeypatch.setattr(train, "prepare", never)
+    (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        train.get_gpt("tiny", dataset, CPU)
+
+
+def test_without_the_folder_it_is_trained(dataset, folder, capsys, caplog):
+    shutil.rmtree(folder)
+    train.get_gpt("tiny", dataset, CPU)
+    assert "weights: data/weights is missing" in caplog.text
+    assert "trained tiny GPT" in capsys.readouterr().out
