@@ -146,7 +146,6 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     The state is saved every `save_every` seconds and on Ctrl-C.
     """
     # Draft heads train the same way, so: a batch_loss instead of data, and no model.device.
-    device = next(model.parameters()).device
     optimizer = Optimizer(model, recipe)
     done = 0 if retrain else resume(model, optimizer, recipe, path, config)
     if done == recipe.steps:
@@ -164,7 +163,7 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
                disable=not is_chief(), mininterval=0.5, dynamic_ncols=True)
     try:  # a step is a batch, its gradient, an update
         for step in bar:
-            with autocast(device):
+            with autocast(next(model.parameters()).device):
                 loss = batch_loss(step)
             loss.backward()  # outside: it takes each operation's precision from the forward
             with ctrl_c_waits():
@@ -176,9 +175,9 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
             if time.perf_counter() - last_save > save_every:  # a crash costs no more than this
                 save(optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
-        said = f"trained {name} in {time.perf_counter() - start:.0f} s"
         model.eval()
-        said += f", validation loss {evaluate():.3f}" if evaluate else ""
+        said = f"trained {name} in {time.perf_counter() - start:.0f} s" + (
+            f", validation loss {evaluate():.3f}" if evaluate else "")
         save()  # finished: nobody needs the optimizer's averages
     except KeyboardInterrupt:  # the batch in work is dropped; the next run draws it again
         with ctrl_c_waits():  # pressed once more, it changes nothing

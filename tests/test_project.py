@@ -110,8 +110,8 @@ def code_tokens(path):
 
 
 # To be lowered to: tests 58,000, ideas 19,000, rooms 20,000, nanogpt 21,000; 120,000 in 100 files.
-BUDGETS = {"tests": 63_500, "ideas": 19_500, "rooms": 29_500, "nanogpt": 29_000, ".github": 1_000}
-FILES = 122
+BUDGETS = {"tests": 60_500, "ideas": 19_500, "rooms": 28_500, "nanogpt": 28_500, ".github": 1_000}
+FILES = 117
 
 
 def test_the_house_does_not_grow():
