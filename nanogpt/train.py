@@ -176,8 +176,7 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
                 save(optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
         model.eval()
-        said = f"trained {name} in {time.perf_counter() - start:.0f} s" + (
-            f", validation loss {evaluate():.3f}" if evaluate else "")
+        said = f", validation loss {evaluate():.3f}" if evaluate else ""
         save()  # finished: nobody needs the optimizer's averages
     except KeyboardInterrupt:  # the batch in work is dropped; the next run draws it again
         with ctrl_c_waits():  # pressed once more, it changes nothing
@@ -186,7 +185,7 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
             print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
             raise SystemExit(130) from None
     if is_chief():
-        print(said)
+        print(f"trained {name} in {time.perf_counter() - start:.0f} s{said}")
 
 
 @torch.inference_mode()
