@@ -5,7 +5,6 @@ The target draws every token itself, so the tokens of a round do not depend on w
 would have accepted as many of them as it holds.
 """
 
-from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from dual_draft_routing import (  # chapter 03
     HeadDrafter,
     RoutedDrafter,
@@ -24,6 +23,7 @@ from merged_trees import (
 )
 from nanogpt.bench import PLAIN, plain
 from nanogpt.decoding import collect
+from nanogpt.pictures.step import remember
 from nanogpt.sampling import Dice
 from tree_attention import speculate, walk  # chapter 02
 
@@ -53,34 +53,7 @@ def registry(target, heads, sampler, budget):
     return starts
 
 
-def strip_registry(target, small, heads, sampler):
-    """The methods of the lesson's strip: 01's chain of 4, drafted by `small`; 03's; the trie."""
-    drafter, trees = GPTDraft(small), registry(target, heads, sampler, 8)
-
-    def chain(prompt, seed):
-        return speculate_chain(target, drafter, prompt, 4, sampler, Dice(seed))
-
-    return {PLAIN: trees[PLAIN], "01: chain of 4": chain,
-            "03: head 1 alone, 8 nodes": trees["head 1, 8"],
-            "03: routed, 8 nodes": trees["routed, 8"],
-            "04: trie of 8 nodes": trees["trie-merged, 8"],
-            "04: trie of 16 nodes": trees["trie-merged, 16"]}
-
-
 # ---------------------------------------------------------------- the very same rounds
-
-
-class Remembering(MergedDrafter):
-    """A MergedDrafter that keeps every round's two trees, with their scores."""
-
-    def __init__(self, drafters):
-        super().__init__(drafters)
-        self.rounds = []
-
-    def propose_both(self, root, room):
-        """As `BothHeads.propose_both`; what comes back is kept."""
-        self.rounds.append(super().propose_both(root, room))
-        return self.rounds[-1]
 
 
 def accepted(tree, tokens):
@@ -94,10 +67,11 @@ def accepted(tree, tokens):
 def recorded_rounds(target, heads, sampler, prompts, budget, max_new_tokens):
     """Decode with the union; yields for each round both trees, their scores, the tokens written."""
     for seed, prompt in enumerate(prompts):
-        drafter = Remembering([HeadDrafter(head, budget=budget) for head in heads])
+        drafter = MergedDrafter([HeadDrafter(head, budget=budget) for head in heads])
+        proposals = remember(drafter, "propose_both")
         run = speculate(target, drafter, prompt, sampler, Dice(seed), accept_paths)
         steps = collect(run, max_new_tokens).steps[:-1]  # the last one may have been cut
-        for step, (trees, scores) in zip(steps, drafter.rounds, strict=False):
+        for step, (trees, scores) in zip(steps, proposals, strict=False):
             yield trees, scores, step.tokens
 
 

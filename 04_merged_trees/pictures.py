@@ -6,15 +6,11 @@ target's own token.
 
 import math
 
+import matplotlib.pyplot as plt
+
 from dual_draft_routing import HeadDrafter  # chapter 03
-from merged_trees import (
-    MergedDrafter,
-    TrieDrafter,
-    accept_paths,
-    distinct_prefixes,
-    prefixes,
-    trie_merge,
-)
+from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
+from nanogpt.bench import two_standard_errors
 from nanogpt.decoding import collect
 from nanogpt.packing import precision_of
 from nanogpt.pictures import plots
@@ -38,49 +34,44 @@ def save_figures(target, heads, prompt, tokenizer, out):
     plots.save(draw_real_round(target, heads, prompt, tokenizer), out / "tree.png")
 
 
-def by_head(tree, trees):
-    """A colour for each row: head 1's, head 2's, or dark, where both heads guessed the prefix."""
+def owners(tree, trees):
+    """Who guessed the prefix of each row: 1 or 2 for a head, 3 for both, 0 for the root's."""
     ours, theirs = map(distinct_prefixes, trees)
-    return [plots.INK if path in ours and path in theirs or not path
-            else plots.HEADS[path in theirs] for path in prefixes(tree)]
+    return [(path in ours) + 2 * (path in theirs) for path in prefixes(tree)]
 
 
-def draw_labelled(trees, titles, colors, texts):
-    """Trees side by side, with a text on each row -> the Axes, a list.
-
-    trees: a list of Tree; titles, colors, texts: an entry for each tree, the last two a list.
-    """
-    axes = plots.new_axes(3.6 * len(trees), 2.3, columns=len(trees))
-    for ax, tree, title, shades, words in zip(axes, trees, titles, colors, texts, strict=True):
-        rows = Tree(list(range(len(tree))), tree.parents)
-        plots.draw_tree(rows, words.__getitem__, ax=ax, colors=shades)
-        ax.set_title(title, color=plots.INK, fontsize=10)
-    return axes
+def shades(groups):
+    """The colours of groups of `owners`."""
+    return [(plots.INK, *plots.HEADS, plots.INK)[group] for group in groups]
 
 
 def draw_trie(trees, scores, trie, trie_scores):
-    """Two heads' trees and what the trie keeps of them, the probability of each path beside it."""
-    every, logs = [*trees, trie], [*scores, trie_scores]
-    texts = [[f"{NAMES[int(token)]}\u2009{math.exp(log):.2f}".replace("0.", ".") if row else "s"
-              for row, (token, log) in enumerate(zip(tree.tokens, values, strict=True))]
-             for tree, values in zip(every, logs, strict=True)]
-    return draw_labelled(every, [f"head 1: {len(trees[0]) - 1} guesses",
-                                 f"head 2: {len(trees[1]) - 1} guesses",
-                                 f"the trie: the best {len(trie) - 1} of both"],
-                         [[plots.INK] + [color] * 9 for color in plots.HEADS]
-                         + [by_head(trie, trees)], texts)
+    """Two heads' trees, and below them what the trie keeps, with the probability of each path.
+    """
+    figure = plt.figure(figsize=(plots.WIDTH, 4.2), layout="constrained")
+    axes = figure.subplot_mosaic("12;33", height_ratios=(3, 4))
+    groups = [0] + [1] * 9, [0] + [2] * 9, owners(trie, trees)
+    titles = "head 1 guesses", "head 2 guesses", f"the trie of the best {len(trie) - 1}"
+    for ax, tree, logs, group, title in zip(axes.values(), [*trees, trie], [*scores, trie_scores],
+                                            groups, titles, strict=True):
+        texts = [f"{NAMES[int(token)]}\u2009{plots.two_digits(math.exp(log))}" if row else "s"
+                 for row, (token, log) in enumerate(zip(tree.tokens, logs, strict=True))]
+        plots.draw_tree(Tree(list(range(len(tree))), tree.parents), texts.__getitem__, ax=ax,
+                        colors=shades(group))
+        ax.set_title(title, color=plots.INK, fontsize=12)
+    return list(axes.values())
 
 
 def draw_union_and_mask(union, n_first):
     """Both trees side by side below one root, each row with its number; who may attend to whom."""
-    left, right = plots.new_axes(8.6, 3.4, columns=2)
+    above, below = plots.new_axes(height=6.4, rows=2)
     labels = [f"{row}:{NAMES[int(token)]}" for row, token in enumerate(union.tokens)]
-    colors = [plots.INK] + [plots.HEADS[row > n_first] for row in range(1, len(union))]
-    plots.draw_tree(Tree(list(range(len(union))), union.parents), labels.__getitem__, ax=left,
-                    colors=colors)
-    left.set_title("the union side by side", color=plots.INK, fontsize=11)
-    plots.draw_mask(union.mask, labels, right, "row (left) sees column (top)")
-    return left, right
+    groups = [0] + [1 + (row > n_first) for row in range(1, len(union))]
+    plots.draw_tree(Tree(list(range(len(union))), union.parents), labels.__getitem__, ax=above,
+                    colors=shades(groups))
+    above.set_title("both trees, each row with its number", color=plots.INK, fontsize=12)
+    plots.draw_mask(union.mask, labels, below, "row (left) sees column (top)")
+    return above, below
 
 
 def draw_real_round(target, heads, prompt, tokenizer, seed=5):
@@ -91,49 +82,64 @@ def draw_real_round(target, heads, prompt, tokenizer, seed=5):
     step, (trees, _) = max(zip(collect(run, 60).steps[:-1], proposals, strict=False),
                            key=lambda found: len(found[0].tokens))
     seen = step.detail
-    return plots.draw_tree(seen.tree, lambda token: tokenizer.decode([token]), seen.path,
-                           seen.target_probs, colors=by_head(seen.tree, trees),
-                           next_token=step.tokens[-1])
+    ax = plots.draw_tree(seen.tree, lambda token: tokenizer.decode([token]), seen.path,
+                         seen.target_probs, colors=shades(owners(seen.tree, trees)),
+                         next_token=step.tokens[-1])
+    ax.set_title("Green: head 1 guessed it; pink: head 2; dark: both", color=plots.INK, fontsize=12)
+    return ax
 
 
-def draw_same_rounds(means):
-    """Accepted drafts per round in the same rounds, for each way to verify -> the Axes.
+def draw_losses(kept):
+    """How many drafts a round each way to verify misses of those that both trees would bring.
 
-    means: {name: mean number of accepted drafts}: head 1, head 2, the router, ways to merge.
+    kept: see bench.same_rounds: head 1, head 2, the router, ways to merge; both trees -> the Axes.
     """
-    merged = [plots.INK] * (len(means) - 3)
-    return plots.draw_ranked(means, "accepted drafts per round",
-                             [*plots.HEADS, plots.FAINT, *merged],
-                             title="the same rounds, verified in different ways")
+    *ways, both = kept
+    ax = plots.new_axes(height=3.4)
+    colors = [*plots.HEADS, plots.FAINT] + [plots.INK] * len(ways)
+    for place, (way, color) in enumerate(zip(ways, colors, strict=False)):
+        missed = [most - n for n, most in zip(kept[way], kept[both], strict=True)]
+        mean, error = sum(missed) / len(missed), two_standard_errors(missed)
+        ax.barh(place, mean, 0.62, xerr=error, color=plots.tint(color, 0.7), ecolor=plots.INK)
+        ax.text(mean + error, place, f"  {mean:.2f}", va="center", color=plots.INK)
+    ax.set_yticks(range(len(ways)), ways)
+    ax.invert_yaxis()
+    ax.margins(x=0.2)
+    return plots.plain_frame(ax, "What 16 rows miss of both trees' 32",
+                             "drafts a round, with two standard errors")
 
 
 def step_round(args, dataset, device, prompt):
-    """An instructive round of the union of both heads' trees -> its trace; see
+    """An instructive round of the trie of both heads' trees -> its trace; see
     nanogpt/pictures/step.py."""
     target, heads = get_target_and_heads(args, dataset, device)
     dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
-    drafter = MergedDrafter([HeadDrafter(head, budget=6) for head in heads])
+    drafter = TrieDrafter([HeadDrafter(head, budget=8) for head in heads], 8)
     proposals = remember(drafter, "propose_both")
-    steps = speculate(target, drafter, prompt, Sampler(1.0), dice, accept_paths)
+    steps = speculate(target, drafter, prompt, Sampler(1.0), dice)
     rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
-                   lambda: proposals[-1][1])
+                   lambda: proposals[-1])
+    for one in rounds:
+        tree, logs = trie_merge(*one["note"], 8)
+        one["groups"] = owners(tree, one["note"][0])
+        one["guesses"] = [None] + [math.exp(log - logs[parent]) for log, parent
+                                   in zip(logs[1:], one["parents"][1:], strict=True)]
 
-    def shared(one):  # accepted drafts that both trees held
-        paths = prefixes(Tree(one["tokens"], one["parents"]))
-        return sum(paths.count(paths[row]) > 1 for row in one["kept"][1:])
+    def parting(one):  # first both heads had guessed what is accepted, then only one of them
+        kept = {one["groups"][row] for row in one["kept"][1:]}
+        return 3 in kept and len(kept) > 1 and {1, 2} <= set(one["groups"])
 
-    # First both trees hold the accepted prefix, then only one of them does.
-    parting = [one for one in rounds if 0 < shared(one) < len(one["kept"]) - 1]
-    one = instructive(parting or rounds, decode)
-    first, second = one["note"]
-    logs = [*first, *second[1:]]
+    one = instructive(list(filter(parting, rounds)) or rounds, decode)
+    # Shared prefixes first, then each head's own: parents still come before their children.
+    order = sorted(range(len(one["tokens"])), key=lambda row: (0, 2, 3, 1)[one["groups"][row]])
+    for key in ("tokens", "p", "groups", "guesses", "parents"):
+        one[key] = [one[key][row] for row in order]
+    one["parents"] = [-1] + [order.index(row) for row in one["parents"][1:]]
+    one["kept"] = [order.index(row) for row in one["kept"]]
     return trace(
         one, decode, dataset.vocab_size, chapter="04", title="Merged trees", rule="walk",
-        drafted="heads", names=["head 1", "head 2"],
-        groups=[0] + [1 + (row >= len(first)) for row in range(1, len(logs))],
-        guesses=[None] + [math.exp(logs[row] - logs[one["parents"][row]])
-                          for row in range(1, len(logs))],
-        say_draft="At each edge stands its q.",
-        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, two heads with 6 "
-        "draft nodes each, temperature 1",
-        say_verify="Between the two heads' blocks the mask is empty.")
+        drafted="heads", names=["head 1", "head 2", "both heads"], groups=one["groups"],
+        guesses=one["guesses"], say_draft="At each edge stands the q of the surer head.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, the best 8 guesses "
+        "of two heads, temperature 1",
+        say_verify="What both heads guessed is read once: one draw will serve both.")
