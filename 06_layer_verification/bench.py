@@ -22,21 +22,19 @@ from tree_attention import TreeGPT, multi_round  # chapter 02
 # ---------------------------------------------------------------- the decoders
 
 
-def judged(target, model, rule, parents, sampler, draft_sampler):
-    """Trees of independent draws, judged by a rule; see decode_layered."""
-    return lambda prompt, seed: decode_layered(
-        target, model, rule, parents, prompt, sampler, Dice(seed), draft_sampler)
-
-
 def registry(target, model, sampler, draft_sampler, shape_name, branching, depth):
     """{name: start(prompt, seed)}: plain decoding, and every rule that can judge such trees.
 
     model: TreeBigram or TreeGPT, the drafter's; draft_sampler: of the draft distribution.
     """
     parents = shape_parents(SHAPES[shape_name], branching, depth)
+
+    def judged(rule):
+        return lambda prompt, seed: decode_layered(
+            target, model, rule, parents, prompt, sampler, Dice(seed), draft_sampler)
+
     return {PLAIN: plain(target, sampler)} | {
-        name: judged(target, model, rule, parents, sampler, draft_sampler)
-        for name, rule in rules_for(shape_name, branching).items()}
+        name: judged(rule) for name, rule in rules_for(shape_name, branching).items()}
 
 
 def beside_the_best(target, small):
@@ -62,8 +60,7 @@ def recorded_trees(generations, most=400):
     """At most that many of the trees that a decoder met, evenly spread -> a list of as_arrays."""
     details = [step.detail for g in generations for step in g.steps
                if step.detail is not None and len(step.detail.tree) > 1]
-    spacing = max(-(-len(details) // most), 1)
-    return [as_arrays(d.tree, d.target_probs) for d in details[::spacing]]
+    return [as_arrays(d.tree, d.target_probs) for d in details[::len(details) // most + 1]]
 
 
 def tau_by_tree(rules, trees):

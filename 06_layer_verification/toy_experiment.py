@@ -49,19 +49,14 @@ class Setting:
     target_temperature: float = 1.0
 
     def __post_init__(self):
-        for name in ("vocab", "depth", "branching"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("draft_temperature", "target_temperature"):
+        for name in ("vocab", "draft_temperature", "target_temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
         if not 0 <= self.similarity <= 1:
             raise ValueError(f"similarity is {self.similarity}; it must be in [0, 1]")
-        if self.vocab ** self.depth > LARGEST_MODEL:
-            raise ValueError(
-                f"vocab {self.vocab} and depth {self.depth} make {self.vocab ** self.depth} "
-                f"logits a model; at most {LARGEST_MODEL} are allowed"
-            )
+        if (logits := self.vocab ** self.depth) > LARGEST_MODEL:
+            raise ValueError(f"vocab {self.vocab} and depth {self.depth} make {logits} logits a "
+                             f"model; at most {LARGEST_MODEL} are allowed")
 
 
 # ---------------------------------------------------------------- a pair of random models
@@ -82,20 +77,17 @@ class ToyPair:
 
     def __init__(self, setting, seed):
         generator = torch.Generator().manual_seed(seed)
-        rho, self.vocab = setting.similarity, setting.vocab
-        self.draft, self.target = [], []
+        rho, V = setting.similarity, setting.vocab
+        self.vocab, self.draft, self.target = V, [], []
         for t in range(setting.depth):
             # In the same order whatever the setting: neighbouring points of a sweep then differ by
             # the setting alone.
-            shared, own_draft, own_target = torch.randn(
-                setting.vocab ** t, 3, setting.vocab, generator=generator, dtype=torch.float64
-            ).unbind(1)  # (V^t, V) each
-            for tables, own, temperature in (
-                (self.draft, own_draft, setting.draft_temperature),
-                (self.target, own_target, setting.target_temperature),
-            ):
-                logits = rho * shared + (1 - rho) * own
-                tables.append(torch.softmax(logits / temperature, -1).numpy())
+            shared, *own = torch.randn(V ** t, 3, V, generator=generator,
+                                       dtype=torch.float64).unbind(1)  # (V^t, V) each
+            cold = (setting.draft_temperature, setting.target_temperature)
+            for tables, noise, T in zip((self.draft, self.target), own, cold, strict=True):
+                logits = rho * shared + (1 - rho) * noise
+                tables.append(torch.softmax(logits / T, -1).numpy())
 
     def draw_trees(self, shape, B, dice):
         """B trees of one shape -> tokens (B, N), draft_probs, target_probs (B, N, V), as rules
@@ -139,29 +131,26 @@ PAPER = {
     "TV + K-SEQ": (2.26, 2.50, 2.66), "LV + K-SEQ": (2.51, 2.73, 2.88),
     "TV + RRS": (2.18, 2.42, 2.47), "LV + RRS": (2.41, 2.61, 2.65),
     "TV + GR": (2.44, 2.70, 3.18), "LV + GR": (2.66, 2.88, 3.28),
-    "TRV": (2.45, 2.67, 2.71), "GBV": (2.60, None, None),
+    "TRV": (2.45, 2.67, 2.71), "GBV": (2.60,),
 }
 
 
 def print_lengths(results, setting):
     """One row a rule, with the standard error over the models; in the paper's setting with its
     figures. results: {shape: what `lengths` gives}."""
-    header, rows = ["method"], []
-    for shape_name in results:
-        header += [shape_name, *["paper"] * (setting == Setting())]
+    rows = []
     for name in RULES:
-        row = [name]
+        row = []
         for place, found in enumerate(results.values()):
             values = found.get(name)
             # The models differ more than their trees do, so the error is that of a mean over them.
             row.append("-" if values is None else f"{values.mean():.3f} "
                        f"({values.std(ddof=1) / len(values) ** 0.5:.3f})")
-            if setting == Setting():
-                paper = PAPER.get(name, (None,) * 3)[place]
-                row.append(f"{paper:.2f}" if paper else "-")
-        if set(row[1:]) != {"-"}:
-            rows.append(row)
-    print_table(header, rows)
+            if values is not None and setting == Setting():
+                row[-1] += f", paper {PAPER[name][place]:.2f}"
+        if set(row) != {"-"}:
+            rows.append([name, *row])
+    print_table(["method", *results], rows)
 
 
 def main(argv=None):
@@ -172,9 +161,9 @@ def main(argv=None):
     p.add_argument("--seeds", type=int, default=20, help="number of model pairs")
     p.add_argument("--trees", type=int, default=1000, help="trees drawn from each model pair")
     args = p.parse_args(argv)
-    for name, least in (("seeds", 2), ("trees", 1)):
-        if getattr(args, name) < least:
-            raise ValueError(f"{name} is {getattr(args, name)}; it must be at least {least}")
+    if args.seeds < 2 or args.trees < 1:
+        raise ValueError(f"seeds is {args.seeds} and trees is {args.trees}; there must be at least "
+                         "2 seeds, for the error, and 1 tree")
     setting = Setting(**{field.name: getattr(args, field.name) for field in fields(Setting)})
     seeds = range(1, args.seeds + 1)
     print(f"Accepted tokens per tree (standard error over {args.seeds} model pairs), {setting}")
