@@ -29,7 +29,7 @@ from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, wat
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
-from single_step_rules import KSEQ, RRS, SpS, positions_asked
+from single_step_rules import KSEQ, SpS, positions_asked
 from tree_attention import TreeGPT  # chapter 02
 
 WIDEST = 26  # points of line width for the flow 1
@@ -237,16 +237,20 @@ def draw_lengths(groups):
 
 
 def step_round(args, dataset, device, prompt):
-    """An instructive round of RRS under the layer lift -> its trace; see
+    """An instructive round of K-SEQ under the layer lift -> its trace; see
     nanogpt/pictures/step.py."""
     target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
                      for size in (args.size, "draft"))
-    dice, decode, rule = VisibleDice(args.seed), dataset.tokenizer.decode, LayerVerification(RRS)
+    dice, decode, rule = VisibleDice(args.seed), dataset.tokenizer.decode, LayerVerification(KSEQ)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")
     steps = decode_layered(target, TreeGPT(small), rule, shape_parents(SHAPES["multi-chain"], 2, 3),
                            prompt, Sampler(1.0), dice, Sampler(1.0, top_k=20))
-    one = instructive(watch(steps, dice, prompt, args.steps, target.config.block_size,
-                            lambda: (scored[-1][0][0], *(x[0] for x in judged[-1]))), decode)
+    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
+                   lambda: (scored[-1][0][0], *(x[0] for x in judged[-1])))
+    # Both branches have a score, and the draw falls where much is.
+    clear = [r for r in rounds if min(r["note"][0][1:3]) > 0.15
+             and r["note"][1][r["kept"][-1]] > 0.25]
+    one = instructive(clear or rounds, decode)
     scores, ends, owed = one["note"]
     end = one["kept"][-1]
     owed = owed[end] / owed[end].sum() if owed[end].sum() > 0 else np.array(one["p"][end])
@@ -256,5 +260,5 @@ def step_round(args, dataset, device, prompt):
         owed=owed.tolist(), scores_are="a_v, the chance that the path goes through",
         say_draft="The same token may come twice after the same node.",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
-        f"{SIZES['draft'].label} drafter, two chains of 3, LV + RRS, temperature 1",
+        f"{SIZES['draft'].label} drafter, two chains of 3, LV + K-SEQ, temperature 1",
         say_verify="Now p and q are known at every node, and the rule can begin.")
