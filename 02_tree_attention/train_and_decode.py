@@ -48,16 +48,16 @@ def main(argv=None):
     for sampler in samplers:
         # At temperature 0 only one child can be drawn: the sampled tree is a chain.
         for rule in [walk, multi_round][:1 + (sampler.temperature > 0)]:
-            tables = {name: print_tables(
-                args, target, prompts, [sampler],
-                lambda sampler, m=model, r=rule: registry(target, m, sampler, r),
-                f", {name} drafter, {rule.__name__}", turn=None)[sampler.temperature]
-                for name, model in models.items()}
-            ax = draw_fork({name: fork(table) for name, table in tables.items()},
-                           sampler.temperature)
-            save(ax, args.out / f"fork_{rule.__name__}_T{sampler.temperature:g}.png")
-            found |= {f"{name}, {rule.__name__}, T = {sampler.temperature:g}": table
-                      for name, table in tables.items()}
+            forks = {}
+            for name, model in models.items():
+                table = print_tables(
+                    args, target, prompts, [sampler],
+                    lambda sampler, m=model, r=rule: registry(target, m, sampler, r),
+                    f", {name} drafter, {rule.__name__}", turn=None)[sampler.temperature]
+                found[f"{name}, {rule.__name__}, T = {sampler.temperature:g}"] = table
+                forks[name] = fork(table)
+            save(draw_fork(forks, sampler.temperature),
+                 args.out / f"fork_{rule.__name__}_T{sampler.temperature:g}.png")
     print()
     print_forks(found)
     print(f"\nfigures: {args.out}")
