@@ -24,14 +24,3 @@ from pathlib import Path
 # At the end of the path: a script's own folder, with its own bench.py, stays first.
 sys.path += [folder for folder in map(str, sorted(Path(__file__).resolve().parents[1].glob("0?_*")))
              if folder not in sys.path]
-
-
-def say_stopped(kind, error, trace, others=sys.excepthook):
-    """Ctrl-C while modules are imported: what cli.run says later, and no traceback."""
-    if issubclass(kind, KeyboardInterrupt):
-        print("\nstopped", file=sys.stderr)
-    else:
-        others(kind, error, trace)
-
-
-sys.excepthook = say_stopped

@@ -21,22 +21,19 @@ from torch import nn
 from nanogpt.device import bf16_is_faster
 from nanogpt.packing import PRECISIONS, PackedLinear, can_pack, count_plain_rows, packed_dtype
 
-try:  # the extra [real]; every function here says so if it is missing
+try:  # the extra [real]
     import transformers
-except ImportError as error:
-    MISSING = error.name
-else:
-    MISSING = None
+except ImportError:
+    transformers = None
 
-NEEDS = ("this needs the package '{}', which is not installed; run: "
-         'pip install -c constraints.txt -e ".[real]"')
 FULL, SLIDING = "full_attention", "sliding_attention"  # the kinds of layers that can branch
 
 
 def need_transformers():
     """The transformers module. Raises ValueError with the pip command if it is not there."""
-    if MISSING:
-        raise ValueError(NEEDS.format(MISSING))
+    if transformers is None:
+        raise ValueError("this needs the package 'transformers', which is not installed; run: "
+                         'pip install -c constraints.txt -e ".[real]"')
     return transformers
 
 

@@ -112,12 +112,6 @@ def test_a_slip_is_one_sentence_and_nothing_is_trained(
     assert re.fullmatch(ONE_SENTENCE, error)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli.os, "access", lambda *a: False)  # root may write everywhere
-    with pytest.raises(ValueError, match="cannot be written"):
-        cli.make_folder(tmp_path)
-
-
 def test_a_device_that_is_not_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto").type in ("cpu", "mps")

@@ -314,7 +314,7 @@ def test_what_does_not_fit_the_model_one_sentence_each(folders, tmp_path, monkey
             ([*ours, "--draft", str(other)], "has another vocabulary than its target"),
             (["--target", str(broken)], "cannot be loaded")):
         check_refused(flags, sentence, capsys)
-    monkeypatch.setattr(transformers_model, "MISSING", "transformers")
+    monkeypatch.setattr(transformers_model, "transformers", None)
     check_refused([], 'pip install -c constraints.txt -e ".[real]"', capsys)
 
 
