@@ -139,7 +139,7 @@ def print_routers(columns):
     rows = [[name, *(f"{line[name]:.2f}" for line in found)] for name in found[0]]
     for name in ("routed", "oracle"):
         gains = (line[name] / max(line["head 1 alone"], line["head 2 alone"]) for line in found)
-        rows.append([f"{name}, over better head", *(f"{gain - 1:+.1%}" for gain in gains)])
+        rows.append([f"{name}, gain", *(f"{gain - 1:+.1%}" for gain in gains)])
     cli.print_table(["tau", *columns], rows)
 
 

@@ -15,7 +15,6 @@ from nanogpt.pictures.plots import (
     GREY,
     HEADS,
     INK,
-    LOOK,
     MONO,
     NEWLINE,
     ORANGE,
@@ -92,7 +91,7 @@ def draw_further(texts, known, shown, wrong=False, width=40):
     without one is context; shown: a range of positions; wrong: underline the router's mistakes.
     """
     lines = math.ceil(len(shown) / width)
-    ax = new_axes(height=0.29 * lines + 0.95)
+    ax = new_axes(height=0.29 * (lines + wrong) + 0.55)
     for i, place in enumerate(shown):
         x, y = i % width, i // width
         if place in known:
@@ -104,14 +103,10 @@ def draw_further(texts, known, shown, wrong=False, width=40):
                 ax.plot([x - 0.5, x + 0.46], [y + 0.42] * 2, color=RED, linewidth=2.5)
         ax.text(x, y, texts[place].replace("\n", NEWLINE), ha="center", va="center",
                 color=INK if place in known else FAINT, **MONO)
-    marks = [plt.Rectangle((0, 0), 1, 1, facecolor=tint(color, 0.6)) for color in HEADS]
-    labels = ["head 1", "head 2"]
+    ax.set_title("green: head 1 reached further, pink: head 2", color=INK, fontsize=12, loc="left")
     if wrong:
-        marks.append(plt.Line2D([], [], color=RED, linewidth=2.5))
-        labels.append("surer head wrong")
-    ax.figure.legend(marks, labels, loc="outside lower center", ncols=3, **LOOK)
-    ax.set_title("Whose guesses reached further?", color=INK, fontsize=12, loc="left")
-    ax.set(xlim=(-0.6, width - 0.4), ylim=(lines - 0.4, -0.6))
+        ax.text(0, lines, "red line: the surer head was wrong", va="center", color=RED)
+    ax.set(xlim=(-0.6, width - 0.4), ylim=(lines - (not wrong) + 0.5, -0.6))
     ax.axis("off")
     return ax
 

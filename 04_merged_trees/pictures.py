@@ -11,11 +11,10 @@ import matplotlib.pyplot as plt
 from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
 from nanogpt.bench import two_standard_errors
-from nanogpt.decoding import collect
 from nanogpt.packing import precision_of
 from nanogpt.pictures import plots
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from train_heads import get_target_and_heads  # chapter 03
 from tree_attention import Tree, speculate  # chapter 02
@@ -25,13 +24,6 @@ NAMES = "sabcdefg"
 TREES = Tree([0, 1, 2, 3, 6], [-1, 0, 1, 1, 0]), Tree([0, 1, 4, 5, 7], [-1, 0, 1, 0, 1])
 SCORES = [[math.log(value) for value in values]
           for values in ((1, 0.8, 0.4, 0.2, 0.1), (1, 0.7, 0.45, 0.25, 0.15))]
-
-
-def save_figures(target, heads, prompt, tokenizer, out):
-    """The trie of the worked example; a real round."""
-    plots.save(draw_trie(TREES, SCORES, *trie_merge(TREES, SCORES, 6))[0],
-               out / "example.png")
-    plots.save(draw_real_round(target, heads, prompt, tokenizer), out / "tree.png")
 
 
 def owners(tree, trees):
@@ -72,21 +64,6 @@ def draw_union_and_mask(union, n_first):
     above.set_title("both trees, each row with its number", color=plots.INK, fontsize=12)
     plots.draw_mask(union.mask, labels, below, "row (left) sees column (top)")
     return above, below
-
-
-def draw_real_round(target, heads, prompt, tokenizer, seed=5):
-    """The round of a sampled text that accepted most, its trie coloured by who guessed what."""
-    drafter = TrieDrafter([HeadDrafter(head, budget=10) for head in heads], 10)
-    proposals = remember(drafter, "propose_both")
-    run = speculate(target, drafter, prompt, Sampler(), Dice(seed))
-    step, (trees, _) = max(zip(collect(run, 60).steps[:-1], proposals, strict=False),
-                           key=lambda found: len(found[0].tokens))
-    seen = step.detail
-    ax = plots.draw_tree(seen.tree, lambda token: tokenizer.decode([token]), seen.path,
-                         seen.target_probs, colors=shades(owners(seen.tree, trees)),
-                         next_token=step.tokens[-1])
-    ax.set_title("Green: head 1 guessed it; pink: head 2; dark: both", color=plots.INK, fontsize=12)
-    return ax
 
 
 def draw_losses(kept):

@@ -11,11 +11,12 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 from nanogpt import cli
 from bench import registry
 from dual_draft_routing import HeadDrafter, check_counts  # chapter 03
-from merged_trees import MergedDrafter, accept_paths
+from merged_trees import MergedDrafter, accept_paths, trie_merge
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
+from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
-from pictures import save_figures
+from pictures import SCORES, TREES, draw_trie
 from train_heads import get_target_and_heads  # chapter 03
 from tree_attention import speculate  # chapter 02
 
@@ -33,17 +34,12 @@ def read_flags(argv):
     return args
 
 
-def load_models(args, dataset, device):
-    """-> the target and its two heads, trained or loaded, as decoding copies."""
-    return get_target_and_heads(args, dataset, device)
-
-
 def main(argv=None):
     args = read_flags(argv)
     samplers = [Sampler(t) for t in args.temperatures]
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    target, heads = load_models(args, dataset, device)
+    target, heads = get_target_and_heads(args, dataset, device)
 
     merged = MergedDrafter([HeadDrafter(head, budget=args.budget) for head in heads])
     cli.print_stream(
@@ -51,8 +47,8 @@ def main(argv=None):
         args.prompt, args.max_new_tokens, dataset.tokenizer)
     print_tables(args, target, held_out_prompts(dataset, args.prompts), samplers,
                  lambda sampler: registry(target, heads, sampler, args.budget))
-    save_figures(target, heads, prompt, dataset.tokenizer, args.out)
-    print(f"\nfigures: {args.out}")
+    example = draw_trie(TREES, SCORES, *trie_merge(TREES, SCORES, 6))[0]
+    print(f"\nfigure: {plots.save(example, args.out / 'example.png')}")
 
 
 if __name__ == "__main__":
