@@ -1,0 +1,154 @@
+"""The live page's engine in a real browser, if there is one, against Python on the same weights."""
+
+import importlib.util
+import json
+import re
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nanogpt.decoding import tokens_on
+from nanogpt.model import GPT, GPTConfig
+from nanogpt.pictures.step import BROWSERS, browse
+from nanogpt.sampling import Dice, Sampler
+from tree_attention import TreeDrafter, TreeGPT, Tree, multi_round, speculate, walk
+from chain_specdec import GPTDraft, speculate_chain
+
+BOOK = Path(__file__).resolve().parent.parent / ".github" / "book"
+PROMPT = "KING HENRY:\nWhat say you, my lord"
+CHAIN, TREE = [1] * 5, [3, 2, 1]
+RUNS = [(temperature, *shape) for temperature in (0, 1) for shape in (
+    ("multiRound", CHAIN), ("walk", TREE), ("multiRound", TREE))]
+ROUNDS = 100  # from 33 tokens on, the window of 256 slides in every run
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(
+    not any(map(shutil.which, BROWSERS)), reason="no Chromium on the path")]
+
+ASK = """
+const { GPT, Drafter, Speculation, walk, multiRound } = engine;
+const asked = %s, target = new GPT(data.target), drafter = new Drafter(new GPT(data.drafter));
+const prompt = [...asked.prompt].map(letter => data.letters.indexOf(letter));
+const cache = target.newCache(), found = {};
+found.prompt = target.forward(prompt, cache).map(row => [...row]);
+cache.commit([...prompt.keys()]);
+found.tree = target.forward(asked.tree, cache, asked.positions, asked.mask).map(row => [...row]);
+cache.commit(asked.path);
+found.after = target.forward([1], cache).map(row => [...row]);
+found.runs = asked.runs.map(([temperature, rule, branching]) => {
+  let at = 0;
+  const one = new Speculation(target, drafter, prompt, temperature, () => asked.uniforms[at++]);
+  const how = { branching, temperature, rule: { walk, multiRound }[rule] };
+  return [...Array(asked.rounds)].map(() => {
+    const { tokens, parents, kept, emitted, draws } = one.round(how);
+    return { tokens, parents, kept, emitted, draws: draws.map(draw => draw.value) };
+  });
+});
+document.title = JSON.stringify(found);
+"""
+
+
+@pytest.fixture(scope="module")
+def live():
+    spec = importlib.util.spec_from_file_location("live", BOOK / "live.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def models(live):
+    """Target and drafter with the weights that the page unpacks."""
+    found = []
+    for size in live.MODELS.values():
+        model = GPT(GPTConfig(**live.packed(size)["config"])).eval()
+        model.load_state_dict(live.unpacked(size))
+        found.append(model)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tree():
+    """Rows on two levels below the root, one path after the other."""
+    return Tree([20, 36, 40, 41, 50, 36], [-1, 0, 1, 1, 0, 4])
+
+
+@pytest.fixture(scope="module")
+def prompt(live):
+    return [live.letters().index(letter) for letter in PROMPT]
+
+
+@pytest.fixture(scope="module")
+def uniforms():
+    return np.random.default_rng(5).random(3000).tolist()
+
+
+@pytest.fixture(scope="module")
+def page(live, tree, prompt, uniforms, tmp_path_factory):
+    """What the engine answers in the browser."""
+    asked = {"prompt": PROMPT, "tree": tree.tokens.tolist(), "mask": tree.mask.tolist(),
+             "positions": (len(prompt) + tree.depths).tolist(), "path": [0, 4, 5], "runs": RUNS,
+             "rounds": ROUNDS, "uniforms": uniforms}
+    html = tmp_path_factory.mktemp("live") / "engine.html"
+    html.write_text(f"<meta charset=utf-8><script>{live.scripts()}</script>"
+                    f"<script>{ASK % json.dumps(asked)}</script>", encoding="utf-8")
+    text, log = browse(html.as_uri(), "--dump-dom")
+    assert "CONSOLE" not in log, log
+    return json.loads(re.search(r"<title>(.*)</title>", text)[1])
+
+
+def test_the_page_computes_the_logits_of_the_model(page, models, tree, prompt):
+    """A prompt, a tree behind it, and one row behind the tree's path, whose rows were gathered."""
+    target, _ = models
+    cache = target.new_cache()
+    with torch.inference_mode():
+        expected = [target(tokens_on(target, prompt), cache=cache)[0]]
+        cache.commit(list(range(len(prompt))))
+        expected.append(target(tree.tokens[None], len(prompt) + tree.depths, tree.mask, cache)[0])
+        cache.commit([0, 4, 5])
+        expected.append(target(tokens_on(target, [1]), cache=cache)[0])
+    for key, logits in zip(("prompt", "tree", "after"), expected, strict=True):
+        assert (torch.tensor(page[key]) - logits[0]).abs().max() < 1e-3, key
+
+
+class ListDice(Dice):
+    """Plays a list of numbers in [0, 1) instead of a generator's; notes what they fell on."""
+
+    def __init__(self, uniforms):
+        self.generator, self.left, self.values = self, iter(uniforms), []
+
+    def random(self):
+        return next(self.left)
+
+    def draw(self, probs):
+        self.values.append(super().draw(probs))
+        return self.values[-1]
+
+
+@pytest.mark.parametrize("run", range(len(RUNS)), ids=lambda run: "-".join(
+    map(str, RUNS[run][:2])) + f"-{len(RUNS[run][2])}")
+def test_the_page_decides_as_the_decoders_do(page, models, prompt, uniforms, run):
+    """The same drafts, draws, paths and texts round after round, for the same random numbers."""
+    temperature, rule, branching = RUNS[run]
+    target, small = models
+    dice, sampler = ListDice(uniforms), Sampler(temperature)
+    if branching == CHAIN:
+        steps = speculate_chain(target, GPTDraft(small), prompt, len(CHAIN), sampler, dice)
+    else:
+        drawn = sampler, dice if rule == "multiRound" else None
+        drafter = TreeDrafter(TreeGPT(small), branching, *drawn)
+        steps = speculate(target, drafter, prompt, sampler, dice,
+                          {"walk": walk, "multiRound": multi_round}[rule])
+    next(steps)  # the prefill
+    for number, (step, found) in enumerate(zip(islice(steps, ROUNDS), page["runs"][run],
+                                               strict=True)):
+        ends = len(dice.values)
+        assert found["draws"] == dice.values[ends - len(found["draws"]):], number
+        assert found["emitted"] == step.tokens, number
+        if branching != CHAIN:
+            assert found["kept"] == step.detail.path, number
+            assert found["tokens"] == step.detail.tree.tokens.tolist(), number
+            assert found["parents"] == step.detail.tree.parents.tolist(), number
