@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from chain_specdec import GPTDraft, speculate_chain
 from nanogpt.decoding import tokens_on
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.pictures.step import BROWSERS, browse
 from nanogpt.sampling import Dice, Sampler
-from tree_attention import TreeDrafter, TreeGPT, Tree, multi_round, speculate, walk
-from chain_specdec import GPTDraft, speculate_chain
+from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 BOOK = Path(__file__).resolve().parent.parent / ".github" / "book"
 PROMPT = "KING HENRY:\nWhat say you, my lord"
