@@ -93,7 +93,7 @@ def page(live, tree, prompt, uniforms, tmp_path_factory):
              "positions": (len(prompt) + tree.depths).tolist(), "path": [0, 4, 5], "runs": RUNS,
              "rounds": ROUNDS, "uniforms": uniforms}
     html = tmp_path_factory.mktemp("live") / "engine.html"
-    html.write_text(f"<meta charset=utf-8><script>{live.scripts()}</script>"
+    html.write_text(f"<meta charset=utf-8><script>{live.engine()}{live.data()}</script>"
                     f"<script>{ASK % json.dumps(asked)}</script>", encoding="utf-8")
     text, log = browse(html.as_uri(), "--dump-dom")
     assert "CONSOLE" not in log, log

@@ -6,6 +6,7 @@ live.html is the page, live_model.js the models' forward, live_rounds.js a round
 
 import base64
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -51,11 +52,27 @@ def letters():
     return sorted(set((DATA / "shakespeare.txt").read_text(encoding="utf-8")))
 
 
-def scripts():
-    """The page's engine and its data, as JavaScript."""
-    data = {"letters": letters(), **{name: packed(size) for name, size in MODELS.items()}}
+def engine():
+    """The two files of the engine as one script."""
     parts = [(HERE / f"live_{part}.js").read_text(encoding="utf-8") for part in ("model", "rounds")]
     # In a function of its own: the page's drawing code has names of its own.
-    return "\n".join(["const engine = (() => {", "\"use strict\";", *parts,
-                      "return { GPT, Drafter, Speculation, walk, multiRound };", "})();",
-                      f"const data = {json.dumps(data)};"])
+    return "\n".join(["const engine = (() => {", '"use strict";', *parts,
+                      "return { GPT, Drafter, Speculation, walk, multiRound, trace };", "})();"])
+
+
+def data():
+    """Letters and weights as a script."""
+    found = {"letters": letters(), **{name: packed(size) for name, size in MODELS.items()}}
+    return f"const data = {json.dumps(found)};"
+
+
+def write(folder):
+    """Write live.html into a folder. A round is drawn by the step page's own code."""
+    step = (HERE.parents[1] / "nanogpt/pictures/step.html").read_text(encoding="utf-8")
+    style, body, script = re.search(
+        r"<style>(.*)</style>.*<body>(.*)<script>(.*)\nconst keys =", step, re.S).groups()
+    page = (HERE / "live.html").read_text(encoding="utf-8")
+    for mark, text in {"/*STYLE*/": style, "<!--ROUND-->": body, "/*RENDERER*/": script,
+                       "/*ENGINE*/": engine(), "/*DATA*/": data()}.items():
+        page = page.replace(mark, text)
+    (folder / "live.html").write_text(page, encoding="utf-8", newline="\n")

@@ -185,3 +185,15 @@ class Speculation {
              emitted: [...read.slice(1), token] };
   }
 }
+
+// ------------------------------------------------------------------ a round, as the renderer wants it
+
+// letters: the vocabulary; more: chapter, title. What the fields mean: trace() in step.py.
+function trace(round, letters, rule, more) {
+  const shown = letters.map(letter => letter === "\n" ? "\\n" : letter === " " ? "\u2423" : letter);
+  const guesses = round.tokens.map((token, row) => row ? round.q[round.parents[row]][token] : null);
+  return { ...round, ...more, letters: shown, context: round.text.slice(-30).map(t => shown[t]),
+           groups: round.tokens.map(() => 0), names: [], guesses, subtitle: "", say_draft: "",
+           say_verify: "", rule: rule === walk ? "walk" : "coins",
+           drafted: rule === walk ? "top" : "drawn" };
+}
