@@ -152,3 +152,38 @@ def test_the_page_decides_as_the_decoders_do(page, models, prompt, uniforms, run
             assert found["kept"] == step.detail.path, number
             assert found["tokens"] == step.detail.tree.tokens.tolist(), number
             assert found["parents"] == step.detail.tree.parents.tolist(), number
+
+
+USE = """
+const said = [], text = () => $("story").textContent;
+for (const kind of ["chain", "walk", "multi"])
+  for (const temperature of [0.7, 0]) {
+    document.querySelector(`[value=${kind}]`).checked = true;
+    $("temperature").value = temperature;
+    $("form").requestSubmit();
+    for (let press = 0; press < 40; press++) {
+      $(press % 9 ? "next" : "finish").click();
+      said.push($("text").textContent);
+    }
+    const letters = text().length - $("prompt").value.length;
+    const alone = +$("alone").textContent, spent = +$("spent").textContent;
+    said.push(`${kind}: ${letters === alone}, ${spent < letters}`);
+  }
+$("prompt").value = "7 men";
+$("form").requestSubmit();
+document.title = JSON.stringify([...said, $("note").textContent]);
+"""
+
+
+def test_a_reader_can_step_through_every_kind_of_round(live, tmp_path):
+    """Every caption is complete, the text and the two counts agree, unknown letters are named."""
+    live.write(tmp_path)
+    html = tmp_path / "live.html"
+    html.write_text(html.read_text(encoding="utf-8").replace(
+        "</body>", f"<script>{USE}</script></body>"), encoding="utf-8")
+    text, log = browse(html.as_uri(), "--dump-dom")
+    assert "CONSOLE" not in log, log
+    *said, note = json.loads(re.search(r"<title>(.*)</title>", text)[1])
+    assert said.count("chain: true, true") == said.count("multi: true, true") == 2
+    assert said.count("walk: true, true") == 2 and note.endswith("left out: 7")
+    assert not any(word in " ".join(said) for word in ("undefined", "NaN", "null"))
