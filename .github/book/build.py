@@ -24,12 +24,19 @@ OTHERS = ["nanogpt/does_it_pay.ipynb", "tests/WORKSHOP.md", ".github/book/glossa
           ".github/book/practice.md", "data/README.md", ".github/CONTRIBUTING.md",
           ".github/CHANGELOG.md"]
 CONTENTS = "\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
-ROOMS = "Lesson <walkthrough>\nStep by step <step>\n[bR]*"
 # A link, but no picture; its text may hold a picture. Addresses of the web have a colon.
 LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
-STEP = re.compile(r"^!\[([^\]]*)\]\(pictures/step\.gif\)$", re.M)
-FRAME = ('<iframe class="step{}" src="pictures/step.html{}" title="{}" loading="lazy"></iframe>\n'
-         '<p class="step-link"><a href="pictures/step.html">As a page of its own</a></p>\n')
+# In place of a GIF stands the page on which one can step.
+STEP = re.compile(r"^!\[([^\]]*)\]\((.*)pictures/step\.gif\)$", re.M)
+FRAME = (r'<iframe class="step" src="\2pictures/step.html#embed" title="\1" loading="lazy"></iframe>'
+         '\n' r'<p class="step-link"><a href="\2pictures/step.html">All numbers of this round</a></p>')
+# What a reader of the book meets in another way than a reader of a clone.
+START = "**[Start reading: chapter 01](01_chain_specdec/walkthrough.ipynb).** No installation needed."
+BUTTONS = ('<p class="start"><a href="01_chain_specdec/walkthrough.html">Start reading</a>\n{}'
+           '<a href="02_tree_attention/pictures/step.html">Step through one round</a></p>')
+GRADE = ("*In the notebook, a cell here grades your code. In the book: think, or write on paper, "
+         "then open the solution. In a terminal: `python tests/grade.py {}`.*")
+LOST = "---\norphan: true\n---\n# Not found\n\nThere is no such page. [The front page](index.md)\n"
 
 
 def pages():
@@ -74,12 +81,15 @@ def page(path, *where):
     """The text of a page as Sphinx shall read it."""
     text = (ROOT / path).read_text(encoding="utf-8")
     if not path.endswith(".ipynb"):
-        # in place of a chapter's GIF, the page on which one can step
-        return STEP.sub(FRAME.format("", "#embed", r"\1"), lead(text, path, *where))
+        return STEP.sub(FRAME, lead(text, path, *where))
     notebook = json.loads(text)
     for cell in notebook["cells"]:
-        if cell["cell_type"] == "markdown":
-            cell["source"] = lead("".join(cell["source"]), path, *where)
+        source = "".join(cell["source"])
+        if source.startswith("grade("):
+            cell.update(cell_type="markdown", source=GRADE.format(path[:2]))
+            del cell["outputs"], cell["execution_count"]
+        elif cell["cell_type"] == "markdown":
+            cell["source"] = STEP.sub(FRAME, lead(source, path, *where))
     return json.dumps(notebook)
 
 
@@ -87,15 +97,25 @@ def build(out):
     """Collect the pages in out/source, let Sphinx write out/html -> its exit status."""
     known, host, source = pages(), code_host(), out / "source"
     texts = {to: page(path, known, host) for path, to in known.items()}
-    more = [known[path].rpartition(".")[0] for path in OTHERS if path in known]
-    texts["index.md"] += CONTENTS.format("Chapters", f"0*/index\n{more[0]}") + CONTENTS.format(
-        "More", "\n".join(more[1:]))
+    # The order of "Next": lesson after lesson; what the chapters keep beside them comes behind.
+    lessons = sorted((path[:-6] for path in known if path.endswith(".ipynb")),
+                     key=lambda path: (dirname(path), "/walk" not in path))
+    more = [known[path][:-3] for path in OTHERS if path in known and path.endswith(".md")]
+    if START not in texts["index.md"]:
+        raise ValueError(f"README.md has no line {START!r}; it becomes the buttons of the book")
+    texts["index.md"] = texts["index.md"].replace(START, BUTTONS.format("")) + "".join(
+        CONTENTS.format(*part) for part in (("Lessons", "\n".join(lessons)),
+                                            ("Chapters in short", "0*/index"),
+                                            ("More", "\n".join(more))))
+    texts["404.md"] = LOST
     for pictures in ROOT.glob("0?_*/pictures"):
         chapter = pictures.parent.name
-        texts[f"{chapter}/index.md"] += CONTENTS.format("This chapter", ROOMS)
-        texts[f"{chapter}/step.md"] = "# Step by step\n\n" + FRAME.format(" whole", "", "")
+        texts[f"{chapter}/index.md"] += CONTENTS.format("This chapter", "R*")
         for to in (source, out / "html"):  # Sphinx copies no step pages
             shutil.copytree(pictures, to / chapter / "pictures")
+        step = out / "html" / chapter / "pictures" / "step.html"
+        step.write_text(step.read_text(encoding="utf-8").replace(
+            "../README.md", "../walkthrough.html"), encoding="utf-8")
     for path, text in texts.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_text(text, encoding="utf-8")

@@ -1,10 +1,19 @@
 """Sphinx's settings for the book. build.py collects the pages and calls Sphinx."""
 
-from docutils.nodes import SkipNode
+import os
+from html import escape
+from pathlib import Path
+
+from docutils.nodes import SkipNode, image, paragraph, section, title
 from latex2mathml import converter
+from PIL import Image
 
 project = html_title = "Speculative decoding from scratch"
-copyright = "2026, the authors. MIT licence"
+copyright = "2026, its authors. MIT licence"
+html_last_updated_fmt = "%d %B %Y"
+# Where the host publishes it; a card that shows a link wants the whole address of its picture.
+owner, _, name = os.environ.get("GITHUB_REPOSITORY", "").partition("/")
+html_baseurl = f"https://{owner}.github.io/{name}/" if name else "/"
 
 extensions = ["myst_nb", "sphinx_copybutton"]
 nb_execution_mode = "off"  # the notebooks are stored with their outputs
@@ -30,6 +39,38 @@ def mathml(writer, node, display="inline"):
     raise SkipNode
 
 
+def figures(app, doctree, docname):
+    """What a notebook draws is called after its section; a wide picture scrolls on a phone."""
+    for picture in doctree.findall(image):
+        above = picture
+        while above.parent is not None and not isinstance(above, section):
+            above = above.parent
+        if "alt" not in picture:
+            picture["alt"] = f"Figure: {above.next_node(title).astext()}"
+        if "width" not in picture and picture["uri"].endswith(".png"):
+            with Image.open(Path(app.srcdir, picture["uri"])) as opened:  # 1 inch is 100 px wide
+                width = round(100 * opened.width / opened.info["dpi"][0])
+            picture["width"] = f"{width}px"
+        if int(str(picture.get("width", "0")).removesuffix("px")) > 530:
+            picture["classes"].append("wide")
+
+
+def card(app, pagename, templatename, context, doctree):
+    """What other sites show of a link to a page."""
+    if doctree is None:
+        return
+    pictures = [node["uri"].rpartition("/")[2] for node in doctree.findall(image)]
+    shown = {"title": context["title"], "type": "article", "site_name": project,
+             "description": doctree.next_node(paragraph).astext()[:200],
+             "image": f"{html_baseurl}_images/{(*pictures, 'front.png')[0]}"}
+    context["metatags"] += "".join(f'<meta property="og:{name}" content="{escape(text)}">\n'
+                                   for name, text in shown.items())
+    if pagename == "404":  # it may be shown at any address
+        context["metatags"] = f'<base href="{html_baseurl}">' + context["metatags"]
+
+
 def setup(app):
+    app.connect("doctree-resolved", figures)
+    app.connect("html-page-context", card)
     app.add_html_math_renderer(
         "mathml", (mathml, None), (lambda writer, node: mathml(writer, node, "block"), None))

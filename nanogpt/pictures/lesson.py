@@ -62,8 +62,8 @@ def show(*things, folded=False):
         thing = inspect.unwrap(thing)
         code = f"```python\n{inspect.getsource(thing)}```"
         if folded:
-            code = (f"<details><summary><b>{thing.__name__}</b>, as it stands in the module"
-                    f"</summary>\n\n{code}\n\n</details>")
+            code = (f"<details><summary>Solution: <b>{thing.__name__}</b>, as it stands in the "
+                    f"module</summary>\n\n{code}\n\n</details>")
         display(Markdown(code))
 
 

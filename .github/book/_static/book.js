@@ -1,5 +1,5 @@
-// Step pages inside the book: as high as they need to be, and as light or dark as the book.
 "use strict";
+// Step pages inside the book: as high as they need to be, and as light or dark as the book.
 
 function dark() {
   const chosen = document.body.dataset.theme;
@@ -11,10 +11,8 @@ function fit(frame) {
   const inside = frame.contentDocument && frame.contentDocument.documentElement;
   if (!inside) return; // a page opened from the disk may not look into another
   inside.dataset.theme = dark() ? "dark" : "light";
-  if (!frame.classList.contains("whole")) {
-    const body = frame.contentDocument.body;
-    if (body && body.scrollHeight > 0) frame.style.height = body.scrollHeight + 2 + "px";
-  }
+  const body = frame.contentDocument.body;
+  if (body && body.scrollHeight > 0) frame.style.height = body.scrollHeight + 2 + "px";
 }
 
 for (const frame of document.querySelectorAll("iframe.step")) {
@@ -31,3 +29,19 @@ for (const frame of document.querySelectorAll("iframe.step")) {
 const refit = () => document.querySelectorAll("iframe.step").forEach(fit);
 new MutationObserver(refit).observe(document.body, {attributeFilter: ["data-theme"]});
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refit);
+
+// What is wider than its column scrolls; where it is cut, its edge fades and a word stands below.
+const edge = box => box.classList.toggle("end",
+  box.scrollLeft + box.clientWidth > box.scrollWidth - 4);
+const cue = new ResizeObserver(entries => entries.forEach(({target: box}) => {
+  const cut = box.scrollWidth > box.clientWidth + 1;
+  if (cut === box.classList.contains("cut")) return;
+  box.classList.toggle("cut", cut);
+  if (cut) box.insertAdjacentHTML("afterend", '<div class="more">scroll \u2194</div>');
+  else box.nextElementSibling.remove();
+}));
+for (const box of document.querySelectorAll(
+    "article pre, .table-wrapper, a.wide, math[display=block]")) {
+  box.addEventListener("scroll", () => edge(box));
+  cue.observe(box);
+}
