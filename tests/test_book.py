@@ -65,7 +65,7 @@ def test_the_book_is_whole(build, tmp_path):
     book = tmp_path / "html"
     pages = {path: Page(path) for path in sorted(book.rglob("*.html"))}
     for chapter in ROOT.glob("0?_*"):
-        for room in ("index", "walkthrough", "RESULTS", "step", "pictures/step"):
+        for room in ("index", "walkthrough", "RESULTS", "pictures/step"):
             assert book / chapter.name / f"{room}.html" in pages
     for name in ("index", "glossary", "CONTRIBUTING", "CHANGELOG", "tests/WORKSHOP"):
         assert book / f"{name}.html" in pages
