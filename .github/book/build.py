@@ -28,11 +28,11 @@ CONTENTS = "\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
 LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 # In place of a GIF stands the page on which one can step.
 STEP = re.compile(r"^!\[([^\]]*)\]\((.*)pictures/step\.gif\)$", re.M)
-FRAME = (r'<iframe class="step" src="\2pictures/step.html#embed" title="\1" loading="lazy"></iframe>'
-         '\n' r'<p class="step-link"><a href="\2pictures/step.html">All numbers of this round</a></p>')
+FRAME = (r'<iframe class="step" src="\2pictures/step.html#embed" title="\1"></iframe>' '\n'
+         r'<p class="step-link"><a href="\2pictures/step.html">Every number of it</a></p>')
 # What a reader of the book meets in another way than a reader of a clone.
-START = "**[Start reading: chapter 01](01_chain_specdec/walkthrough.ipynb).** No installation needed."
-BUTTONS = ('<p class="start"><a href="01_chain_specdec/walkthrough.html">Start reading</a>\n{}'
+START = re.compile(r"^\*\*\[Start reading.*", re.M)
+BUTTONS = ('<p class="start"><a href="01_chain_specdec/walkthrough.html">Start reading</a>'
            '<a href="02_tree_attention/pictures/step.html">Step through one round</a></p>')
 GRADE = ("*In the notebook, a cell here grades your code. In the book: think, or write on paper, "
          "then open the solution. In a terminal: `python tests/grade.py {}`.*")
@@ -101,9 +101,10 @@ def build(out):
     lessons = sorted((path[:-6] for path in known if path.endswith(".ipynb")),
                      key=lambda path: (dirname(path), "/walk" not in path))
     more = [known[path][:-3] for path in OTHERS if path in known and path.endswith(".md")]
-    if START not in texts["index.md"]:
-        raise ValueError(f"README.md has no line {START!r}; it becomes the buttons of the book")
-    texts["index.md"] = texts["index.md"].replace(START, BUTTONS.format("")) + "".join(
+    start, hits = START.subn(BUTTONS, texts["index.md"])
+    if hits != 1:
+        raise ValueError("README.md needs one line that begins with **[Start reading")
+    texts["index.md"] = start + "".join(
         CONTENTS.format(*part) for part in (("Lessons", "\n".join(lessons)),
                                             ("Chapters in short", "0*/index"),
                                             ("More", "\n".join(more))))
