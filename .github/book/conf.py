@@ -13,7 +13,7 @@ copyright = "2026, its authors. MIT licence"
 html_last_updated_fmt = "%d %B %Y"
 # Where the host publishes it; a card that shows a link wants the whole address of its picture.
 owner, _, name = os.environ.get("GITHUB_REPOSITORY", "").partition("/")
-html_baseurl = f"https://{owner}.github.io/{name}/" if name else "/"
+html_baseurl = f"https://{owner}.github.io/{name}/" if name else ""
 
 extensions = ["myst_nb", "sphinx_copybutton"]
 nb_execution_mode = "off"  # the notebooks are stored with their outputs
@@ -65,7 +65,7 @@ def card(app, pagename, templatename, context, doctree):
              "image": f"{html_baseurl}_images/{(*pictures, 'front.png')[0]}"}
     context["metatags"] += "".join(f'<meta property="og:{name}" content="{escape(text)}">\n'
                                    for name, text in shown.items())
-    if pagename == "404":  # it may be shown at any address
+    if pagename == "404" and html_baseurl:  # it may be shown at any address
         context["metatags"] = f'<base href="{html_baseurl}">' + context["metatags"]
 
 
