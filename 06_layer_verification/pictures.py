@@ -29,7 +29,7 @@ from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, wat
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
-from single_step_rules import KSEQ, SpS, positions_asked
+from single_step_rules import KSEQ, SpS
 from tree_attention import TreeGPT  # chapter 02
 
 WIDEST = 26  # points of line width for the flow 1
@@ -52,18 +52,6 @@ def tuple_flows(rule, draft_probs, target_mass, k):
     return flows
 
 
-class SameCoin(KSEQ):
-    """Chapter 01's coin for every candidate, which is K-SEQ with rho = 1: NOT lossless.
-
-    A rule like those of single_step_rules.py, for the picture of a token that overflows.
-    """
-
-    def __init__(self, draft_probs, target_mass, k):
-        share = np.minimum(draft_probs, target_mass)  # (n, V)
-        self.coin = share / np.where(draft_probs > 0, draft_probs, 1)
-        self.out = share * positions_asked(share.sum(-1, keepdims=True), k)
-
-
 def canvas(ax, title, xlim, ylim):
     """An Axes without a frame, with a title in words at the left."""
     ax.set_title(title, fontsize=12, color=INK, loc="left")
@@ -72,26 +60,31 @@ def canvas(ax, title, xlim, ylim):
     return ax
 
 
+def say(ax, x, y, text, **look):
+    """A text whose middle is the point (x, y), if its look does not say otherwise."""
+    ax.text(x, y, text, **{"ha": "center", "va": "center", "color": INK, **look})
+
+
+def draw_node(ax, x, y, text, color=FAINT):
+    """A box with a text at the point (x, y)."""
+    say(ax, x, y, text, zorder=4, **MONO,
+        bbox={"boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.2)})
+
+
 def draw_pipe(ax, start, end, flow, capacity, place=0.5):
     """A line from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
     Its label stands at `place` of the way. capacity None: no limit.
     """
     xs, ys = zip(start, end, strict=True)
+    text, color = two_digits(flow), BLUE
     if capacity is not None:
         ax.plot(xs, ys, color=tint(GREY, 0.5), linewidth=max(WIDEST * capacity, 1), zorder=1)
-    color = RED if capacity is not None and flow > capacity + 1e-9 else BLUE
+        text += f" of {two_digits(capacity)}"
+        color = RED if flow > capacity + 1e-9 else BLUE
     ax.plot(xs, ys, color=tint(color, 0.6), linewidth=WIDEST * flow, zorder=2)
-    text = two_digits(flow) + ("" if capacity is None else f" of {two_digits(capacity)}")
-    ax.text(*(a + place * (b - a) for a, b in (xs, ys)), text, color=INK, ha="center",
-            va="center", zorder=3,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85})
-
-
-def draw_node(ax, x, y, text, color=FAINT):
-    """A box with a text at the point (x, y)."""
-    ax.text(x, y, text, ha="center", va="center", zorder=4, color=INK, **MONO,
-            bbox={"boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.2)})
+    say(ax, *(a + place * (b - a) for a, b in (xs, ys)), text, zorder=3,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85})
 
 
 def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, names="abc"):
@@ -130,82 +123,75 @@ def draw_second_step(draft_probs, target_probs, score):
     axes, much = new_axes(height=4.4, rows=2), two_digits(score)
     passes = two_digits(np.minimum(draft_probs, target_probs).sum() * score)
     for ax, title, scale in zip(axes, (
-            f"TV: {{total}} flows, then times {much}: {passes}",
-            f"First the target times {much}, then let it flow: {{total}}"), (1.0, score),
+            f"TV: {{total}} flows, and times {much} that is {passes}",
+            f"The target times {much} first: {{total}} flows"), (1.0, score),
             strict=True):
         draw_flow(SpS, draft_probs, scale * target_probs, 1, title, ax)
     return axes
 
 
-def draw_numbers(parents, texts, lines, title):
+def draw_numbers(parents, names, lines, title):
     """A tree from the root down, a grey band a layer, with lines of text beside each node.
 
-    texts (N): tokens; lines (N): of each node.
+    names (N): of the nodes; lines (N): of each node.
     """
     shape = shape_of(tuple(parents))
     across = tree_rows(shape.children)
     ax = new_axes(height=0.5 + 1.15 * len(shape.layers))
     for depth in range(len(shape.layers)):
         ax.axhspan(depth - 0.41, depth + 0.41, color=tint(GREY, 0.15), zorder=0)
-        ax.text(-0.38, depth - 0.37, f"layer {depth}" if depth else "root", color=FAINT, va="top")
+        if depth:
+            say(ax, -0.38, depth - 0.37, f"layer {depth}", color=FAINT, ha="left", va="top")
     for v, parent in enumerate(parents):
         x, y = across[v], shape.depths[v]
         if v:
             ax.plot([across[parent], x], [y - 1, y], color=GREY, zorder=1)
-        draw_node(ax, x, y, f"{v}: {texts[v]}" if v else texts[v], BLUE)
-        ax.text(x + (0.19 if v else 0.24), y, "\n".join(lines[v]), va="center", color=INK,
-                zorder=3, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4,
-                                "alpha": 0.7} if lines[v] else None)
+        draw_node(ax, x, y, names[v], BLUE)
+        say(ax, x + (0.19 if v else 0.24), y, "\n".join(lines[v]), ha="left", zorder=3)
     return canvas(ax, title, (-0.4, max(across) + 0.95), (shape.depths.max() + 0.45, -0.45))
 
 
 def draw_offers(scores):
     """Whose draws may be used? For TV and for LV a bar of length 1. scores {node: a_v}."""
     ax, A = new_axes(height=2.4), sum(scores.values())
-    lifts = {"TV: $a_v$": 1, "LV: $\\lambda_v = a_v / A$": 1 / A}
-    for y, (name, scale) in enumerate(lifts.items()):
-        parts = {f"node {node}": scale * a for node, a in scores.items()}
-        at = 0.0
-        for i, (text, width) in enumerate((parts | {"nobody": 1 - scale * A}).items()):
+    for y, (name, scale) in enumerate((("TV: $a_v$", 1), ("LV: $\\lambda_v = a_v / A$", 1 / A))):
+        say(ax, 0, y - 0.3, name, ha="left", va="bottom")
+        parts, at = {f"node {node}": scale * a for node, a in scores.items()}, 0.0
+        for text, width in (parts | {"nobody": 1 - scale * A}).items():
             if width > 1e-9:
-                color = tint(SKY, 0.5 + 0.35 * i) if text in parts else "white"
-                ax.barh(y, width, 0.5, at, color=color, edgecolor=GREY)
-                ax.text(at + width / 2, y, f"{text}\n{two_digits(width)}", ha="center",
-                        va="center", color=INK)
+                ax.barh(y, width, 0.5, at, edgecolor=GREY,
+                        color=tint(SKY, 0.6) if text in parts else "white")
+                say(ax, at + width / 2, y, f"{text}\n{two_digits(width)}")
             at += width
-        ax.text(0, y - 0.3, name, va="bottom", color=INK)
     return canvas(ax, "Whose draws may be used in the next layer?", (0, 1), (1.3, -0.65))
 
 
-def draw_ends(shape, texts, ends, u):
+def draw_ends(shape, names, ends, u):
     """Where does the path end? A row a layer, the deepest at the bottom; what is left goes up.
 
-    ends (N,): P[the path ends at v]; u: the draw, a line from below to the end that it hits.
+    names (N): of the nodes; ends (N,): P[the path ends at v]; u: the draw, a line from below to
+    the end that it hits.
     """
     ax, left = new_axes(height=0.7 + 0.75 * len(shape.layers)), np.cumsum([0.0, *ends])
-    hit = int(np.searchsorted(left, u, side="right")) - 1
+    hit, low = int(np.searchsorted(left, u, side="right")) - 1, len(shape.layers) - 0.6
     for depth, layer in enumerate(shape.layers):
         first = left[layer.rows[0]]
-        ax.text(-0.02, depth, f"layer {depth}" if depth else "root", ha="right", va="center",
-                color=FAINT)
         ax.barh(depth, first, 0.5, color=tint(GREY, 0.25))
         if depth:
-            ax.text(first / 2, depth, f"goes up: {two_digits(first)}", ha="center", va="center",
-                    color=FAINT)
-        for v in layer.rows:
-            ax.barh(depth, ends[v], 0.5, left[v], color=tint(BLUE, 0.85 if v == hit else 0.3),
-                    edgecolor="white")
-            if ends[v] > 0.1:
-                ax.text(left[v] + ends[v] / 2, depth,
-                        f"{f'{v}: ' if v else ''}{texts[v]}\n{ends[v]:.3f}".replace("0.", "."),
-                        ha="center", va="center", color="white" if v == hit else INK)
-            elif ends[v]:
-                ax.text(left[v], depth - 0.28, f"{v}: {texts[v]} {ends[v]:.3f}".replace("0.", "."),
-                        ha="center", va="bottom", color=INK)
-    ax.plot([u, u], [len(shape.layers) - 0.6, shape.depths[hit] + 0.25], color=INK, linestyle="--")
-    ax.text(u, len(shape.layers) - 0.6, f"u = {two_digits(u)}", ha="center", va="top", color=INK)
+            say(ax, -0.02, depth, f"layer {depth}", ha="right", color=FAINT)
+            say(ax, first / 2, depth, f"goes up: {two_digits(first)}", color=FAINT)
+    for v, depth in enumerate(shape.depths):
+        ax.barh(depth, ends[v], 0.5, left[v], color=tint(BLUE, 0.85 if v == hit else 0.3),
+                edgecolor="white")
+        text, middle = f"{ends[v]:.3f}".lstrip("0"), left[v] + ends[v] / 2
+        if ends[v] > 0.1:
+            say(ax, middle, depth, f"{names[v]}\n{text}", color="white" if v == hit else INK)
+        elif ends[v]:
+            say(ax, middle, depth - 0.28, f"{names[v]} {text}", va="bottom")
+    ax.plot([u, u], [low, shape.depths[hit] + 0.25], color=INK, linestyle="--")
+    say(ax, u, low, f"u = {two_digits(u)}", va="top")
     return canvas(ax, "From the deepest layer up: does the path end here?", (-0.17, 1),
-                  (len(shape.layers) - 0.25, -0.4))
+                  (low + 0.35, -0.4))
 
 
 def draw_lengths(groups):
@@ -214,26 +200,23 @@ def draw_lengths(groups):
 
     groups: {title: {rule: {"TV": x, "LV": y}, or {"": x}}} -> the Axes.
     """
-    lines = sum(2 + len(rules) for rules in groups.values())
-    ax, y = new_axes(height=1 + 0.28 * lines), -2
     values = [x for rules in groups.values() for found in rules.values() for x in found.values()]
-    low, high = min(values), max(values)
+    ax, y = new_axes(height=1 + 0.28 * sum(2 + len(rules) for rules in groups.values())), -2
+    low, wide = min(values), max(values) - min(values)
     for title, rules in groups.items():
         y += 2
-        ax.text(low - 0.35 * (high - low), y, title, va="center", color=INK, fontweight="bold")
+        say(ax, low - 0.35 * wide, y, title, ha="left", fontweight="bold")
         for name, found in rules.items():
             y += 1
+            say(ax, low - 0.35 * wide, y, name, ha="left")
             ax.plot([*found.values()], [y] * len(found), color=tint(BLUE, 0.5), linewidth=3)
-            ax.text(low - 0.35 * (high - low), y, name, va="center", color=INK)
             for lift, value in found.items():
                 color = {"TV": FAINT, "LV": BLUE, "": INK}[lift]
                 ax.scatter(value, y, s=44, color=color, zorder=2)
-                left = lift == "TV"
-                ax.annotate(f"{value:.2f}", (value, y), xytext=(-7 if left else 7, 0),
-                            textcoords="offset points", color=color, va="center",
-                            ha="right" if left else "left")
+                side = -1 if lift == "TV" else 1
+                say(ax, value + 0.08 * side * wide, y, f"{value:.2f}", color=color)
     return canvas(ax, "Tokens per forward: TV grey, LV blue, other rules black",
-                  (low - 0.36 * (high - low), high + 0.2 * (high - low)), (y + 0.6, -0.6))
+                  (low - 0.36 * wide, low + 1.2 * wide), (y + 0.6, -0.6))
 
 
 def step_round(args, dataset, device, prompt):
