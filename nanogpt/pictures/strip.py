@@ -128,4 +128,4 @@ def draw_worth(columns, T="T = 1"):
 
 if __name__ == "__main__":  # python -m nanogpt.pictures.strip: the front page's picture
     pictures = MEASURED.parent.parent / "01_chain_specdec" / "pictures"  # the book takes it along
-    print(save(draw_front(load_measured()["cpu"]), pictures / "front.png", dpi=200))
+    print(save(draw_front(load_measured()["cpu"]), pictures / "front.png", dpi=150))
