@@ -65,24 +65,35 @@ def load_models(dataset, device, size="baby", precision="auto", eager=False):
     return Models(target, small, heads.heads_for_decoding(pair, target), block, price)
 
 
+def small_gpt(target, small, sampler, shapes):
+    """{chapter, method and rule: start(prompt, seed)}, plain decoding first; the small GPT drafts.
+
+    shapes: branchings of chapter 02's trees.
+    """
+    chain, tree = (import_module(f"{name}.bench")
+                   for name in ("01_chain_specdec", "02_tree_attention"))
+    trees, draft = import_module("tree_attention"), import_module("chain_specdec").GPTDraft(small)
+    chains = chain.registry(target, {"57K": draft}, [4], sampler)
+    starts = {PLAIN: chains[PLAIN], "01 chain of 4, p/q": chains["57K, K=4"]}
+    for shape in shapes:
+        name = tree.shape_name(shape)
+        starts[f"02 {name}, walk or multi-round"] = tree.registry(
+            target, trees.TreeGPT(small),  # one for each decoder, for they take turns
+            sampler, trees.multi_round if sampler.temperature > 0 else trees.walk, [shape])[name]
+    return starts
+
+
 def registry(models, sampler):
     """{chapter, method and rule: start(prompt, seed)}, plain decoding first.
 
     What needs drafts that are drawn is left out at temperature 0: there it would be a chain.
     """
-    chain, tree, routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
-        "01_chain_specdec", "02_tree_attention", "03_dual_draft_routing", "04_merged_trees",
-        "05_ddtree", "06_layer_verification"))
+    routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
+        "03_dual_draft_routing", "04_merged_trees", "05_ddtree", "06_layer_verification"))
     target, drawn, trees = models.target, sampler.temperature > 0, import_module("tree_attention")
 
-    draft = {"57K": import_module("chain_specdec").GPTDraft(models.small)}
-    chains = chain.registry(target, draft, [4], sampler)
-    starts = {PLAIN: chains[PLAIN], "01 chain of 4, p/q": chains["57K, K=4"]}
-    for shape in ((2, 1), (2, 2, 1, 1)):  # its fastest tree, and the one with most tokens
-        name = tree.shape_name(shape)
-        starts[f"02 {name}, walk or multi-round"] = tree.registry(
-            target, trees.TreeGPT(models.small),  # one for each decoder, for they take turns
-            sampler, trees.multi_round if drawn else trees.walk, [shape])[name]
+    # 02: its fastest tree, and the one with most tokens
+    starts = small_gpt(target, models.small, sampler, ((2, 1), (2, 2, 1, 1)))
     starts["03 routed heads, 8 nodes, walk"] = routed.registry(
         target, models.heads, sampler, 8)["routed"]
     starts["04 trie of both heads, 16 nodes, walk"] = merged.registry(
