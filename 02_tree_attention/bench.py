@@ -5,6 +5,8 @@ drafts, is held equal, and only the shape differs. The biases are exact: they ar
 random models.
 """
 
+from functools import partial
+
 import torch
 
 import tree_attention
@@ -38,15 +40,13 @@ def registry(target, draft_model, sampler, accept=walk, shapes=SHAPES):
     draft_model: TreeBigram or TreeGPT; accept: walk (on the top tokens) or multi_round (on drawn
     ones); shapes: a branching for each.
     """
-    def tree(branching):
-        def start(prompt, seed):
-            dice = Dice(seed)
-            drafter = TreeDrafter(draft_model, branching, sampler,
-                                  dice if accept is multi_round else None)
-            return speculate(target, drafter, prompt, sampler, dice, accept)
-        return start
+    def start(branching, prompt, seed):
+        dice = Dice(seed)
+        drafter = TreeDrafter(draft_model, branching, sampler,
+                              dice if accept is multi_round else None)
+        return speculate(target, drafter, prompt, sampler, dice, accept)
 
-    return {PLAIN: plain(target, sampler)} | {shape_name(s): tree(s) for s in shapes}
+    return {PLAIN: plain(target, sampler)} | {shape_name(s): partial(start, s) for s in shapes}
 
 
 def fork(results):
@@ -111,19 +111,15 @@ def print_breaks():
 
 def changed_loops():
     """The loop as it is, and with one change at a time -> {change: total variation}."""
-    def causal(parents):
-        return torch.ones(len(parents), len(parents)).tril().bool()
-
-    def repeating(probs, n, dice):
-        return [dice.draw(probs) for _ in range(n)]
-
     picked, drawn = (walk, (2, 1), False, 4), (multi_round, (2, 1), True, 4)
     return {
         "walk, as it is": bias(*picked),
         "multi-round, as it is": bias(*drawn),
         "worst guesses": bias(*picked, top=lambda probs, n: probs.argsort()[:n].tolist()),
-        "causal mask": bias(*picked, ancestor_mask=causal),
+        "causal mask": bias(*picked, ancestor_mask=lambda parents: torch.ones(
+            len(parents), len(parents)).tril().bool()),
         "top tokens": bias(multi_round, (2, 1), False, 4),
-        "with replacement": bias(*drawn, draw_without_replacement=repeating),
+        "with replacement": bias(*drawn, draw_without_replacement=lambda probs, n, dice: [
+            dice.draw(probs) for _ in range(n)]),
         "no residual": bias(*drawn, residual=lambda p, q: p),
     }

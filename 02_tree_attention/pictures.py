@@ -74,9 +74,13 @@ def save_examples(out):
     """The README's pictures of a tree 2-2 and its path 0, 2, 5: tree.png, mask.png, cache.png."""
     tree, path = Tree(range(7), [-1, 0, 0, 1, 1, 2, 2]), [0, 2, 5]
     names = [f"{row}:{letter}" for row, letter in enumerate("itlhcld")]
-    save(draw_tree(tree, [*names, "\u2423"].__getitem__, path, next_token=7), out / "tree.png")
+    ax = draw_tree(tree, [*names, "\u2423"].__getitem__, path, next_token=7)
+    ax.set_title("A round writes three tokens: l, l, space")
+    save(ax, out / "tree.png")
     save(draw_mask_beside_causal(tree.mask, names)[0], out / "mask.png")
-    save(draw_cache(["..."] * 3, names, path), out / "cache.png")
+    ax = draw_cache(["..."] * 3, names, path)
+    ax.set_title("The accepted path moves up, the rest is forgotten")
+    save(ax, out / "cache.png")
 
 
 def step_round(args, dataset, device, prompt):
