@@ -3,7 +3,7 @@
 The test that builds it needs the `book` extra and is skipped without it.
 """
 
-import importlib.util
+import importlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,15 +34,13 @@ def test_workflows_run_the_commands_that_a_reader_is_told():
 
 
 @pytest.fixture
-def build():
+def build(monkeypatch):
     """build.py as a module."""
     pytest.importorskip("sphinx")
     for name in ("myst_nb", "furo", "sphinx_copybutton", "latex2mathml"):
         pytest.importorskip(name, reason="the book extra is not installed")
-    spec = importlib.util.spec_from_file_location("build", ROOT / ".github/book/build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(ROOT / ".github" / "book")
+    return importlib.import_module("build")
 
 
 class Page(HTMLParser):
@@ -67,7 +65,7 @@ def test_the_book_is_whole(build, tmp_path):
     for chapter in ROOT.glob("0?_*"):
         for room in ("index", "walkthrough", "RESULTS", "pictures/step"):
             assert book / chapter.name / f"{room}.html" in pages
-    for name in ("index", "glossary", "CONTRIBUTING", "CHANGELOG", "tests/WORKSHOP"):
+    for name in ("index", "live", "404", "glossary", "CONTRIBUTING", "CHANGELOG", "tests/WORKSHOP"):
         assert book / f"{name}.html" in pages
     for path, page in pages.items():
         for link in page.links:

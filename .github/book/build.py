@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from posixpath import dirname, normpath, relpath
 
+import live
 from sphinx.cmd.build import main
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,8 @@ FRAME = (r'<iframe class="step" src="\2pictures/step.html#embed" title="\1"></if
          r'<p class="step-link"><a href="\2pictures/step.html">Every number of it</a></p>')
 # What a reader of the book meets in another way than a reader of a clone.
 START = re.compile(r"^\*\*\[Start reading.*", re.M)
-BUTTONS = ('<p class="start"><a href="01_chain_specdec/walkthrough.html">Start reading</a>'
+BUTTONS = ('<p class="start"><a href="01_chain_specdec/walkthrough.html">Start reading</a>\n'
+           '<a href="live.html">Watch it work on your words</a>\n'
            '<a href="02_tree_attention/pictures/step.html">Step through one round</a></p>')
 GRADE = ("*In the notebook, a cell here grades your code. In the book: think, or write on paper, "
          "then open the solution. In a terminal: `python tests/grade.py {}`.*")
@@ -117,6 +119,7 @@ def build(out):
         step = out / "html" / chapter / "pictures" / "step.html"
         step.write_text(step.read_text(encoding="utf-8").replace(
             "../README.md", "../walkthrough.html"), encoding="utf-8")
+    live.write(out / "html")
     for path, text in texts.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_text(text, encoding="utf-8")

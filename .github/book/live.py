@@ -73,6 +73,7 @@ def write(folder):
         r"<style>(.*)</style>.*<body>(.*)<script>(.*)\nconst keys =", step, re.S).groups()
     page = (HERE / "live.html").read_text(encoding="utf-8")
     for mark, text in {"/*STYLE*/": style, "<!--ROUND-->": body, "/*RENDERER*/": script,
-                       "/*ENGINE*/": engine(), "/*DATA*/": data()}.items():
+                       "/*ENGINE*/": engine(), "/*DATA*/": data(),
+                       "../README.md": "index.html"}.items():
         page = page.replace(mark, text)
     (folder / "live.html").write_text(page, encoding="utf-8", newline="\n")
