@@ -61,7 +61,6 @@ class Models:
     """Everything that decodes, on one device."""
 
     target: object  # TransformersModel
-    millions: float  # of its parameters
     tokenizer: object
     ends: set  # tokens that end an answer
     draft: object = None  # TransformersModel of the same vocabulary, or None
@@ -254,11 +253,11 @@ def load_models(args, device):
     need_transformers().logging.set_verbosity_error()
     need_transformers().logging.disable_progress_bar()
     tokenizer = load_tokenizer(args.target)
-    target, millions = load_model(args.target, device, args.precision)
-    models = Models(target, millions, tokenizer, ends_of(target.model, tokenizer))
+    target = load_model(args.target, device, args.precision)
+    models = Models(target, tokenizer, ends_of(target.model, tokenizer))
     if args.draft:
         need_same_vocabulary(args.draft, tokenizer)
-        models.draft, _ = load_model(args.draft, device, args.precision)
+        models.draft = load_model(args.draft, device, args.precision)
     if args.drafter:
         models.drafter = load_dflash(find_model(args.drafter), target)
     # The hidden states of long prompts are large: keep those that somebody reads.
@@ -275,8 +274,7 @@ def main(argv=None):
         models, file.read_text(encoding="utf-8").strip(), args.max_new_tokens)
         for file in PROMPTS[:args.prompts]}
 
-    print(f"{args.target}: {models.millions:.0f}M target in {target.precision} on "
-          f"{device_name(target.device)}; "
+    print(f"{args.target} in {target.precision} on {device_name(target.device)}; "
           f"torch {torch.__version__}, transformers {need_transformers().__version__}")
     models.curve = cost_curve(target, rows=[1, 2, 4, 8, 16, 32, 64], repeats=7)
     if models.drafter:

@@ -91,7 +91,7 @@ def from_package():
 
 
 def load_model(name, device, precision):
-    """A folder or a name -> TransformersModel, ready to decode; millions of parameters.
+    """A folder or a name -> TransformersModel, ready to decode.
 
     Raises ValueError if it cannot be loaded, does not fit the device, or cannot verify a tree.
     """
@@ -104,12 +104,11 @@ def load_model(name, device, precision):
     except torch.OutOfMemoryError:
         raise ValueError(f"the model '{name}' does not fit into the memory of {device}; take a "
                          "smaller one, or --device cpu") from None
-    millions = model.num_parameters() / 1e6  # packed layers would hide theirs
     if packed == torch.bfloat16 or (packed and model.num_parameters() < LARGEST_PACKED):
         pack(model, packed)
     target = TransformersModel(model)
     check_branching(target)
-    return target, millions
+    return target
 
 
 def load_tokenizer(name):

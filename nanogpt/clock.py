@@ -1,9 +1,7 @@
 """The clock: medians of milliseconds, and the cost curve c(N).
 
-    python -m nanogpt.clock --size baby
-
-prints how long one target forward takes for N new rows. Speculative decoding lives on that
-curve being flat: N drafted tokens are verified for little more than the price of one.
+How long does one target forward take for N new rows? Speculative decoding lives on that curve
+being flat: N drafted tokens are verified for little more than the price of one.
 """
 
 import statistics
@@ -11,12 +9,7 @@ import time
 
 import torch
 
-from nanogpt import cli
-from nanogpt.cli import print_table
-from nanogpt.device import device_name, synchronize
-from nanogpt.packing import PRECISIONS, for_decoding, precision_of
-from nanogpt.sizes import SIZES
-from nanogpt.train import get_gpt
+from nanogpt.device import synchronize
 
 
 def median_ms(call, device, repeats=30, warmup=5, before=None):
@@ -71,34 +64,3 @@ def interpolate(curve, n):
             weight = (n - low) / (high - low)
             return curve[low] + weight * (curve[high] - curve[low])
     return curve[sizes[0]]
-
-
-def main(argv=None):
-    p = cli.parser("Print c(N), the time of one target forward for N new rows.")
-    p.add_argument("--size", choices=SIZES, default="baby", help="which model")
-    p.add_argument("--cached", type=int, default=128, help="rows already in the cache")
-    args = p.parse_args(argv)
-    most = SIZES[args.size].block_size // 2
-    if not 1 <= args.cached <= most:
-        raise ValueError(f"cached is {args.cached}; it must be in [1, {most}], half the context")
-    dataset, device = cli.setup(args)
-    model = get_gpt(args.size, dataset, device, args.retrain)
-    curves = {}
-    for precision in PRECISIONS[1:]:
-        try:
-            curves[precision] = cost_curve(for_decoding(model, precision), cached=args.cached)
-        except ValueError:
-            continue  # this machine cannot decode in that precision
-    chosen = precision_of(for_decoding(model))
-    print(f"\nc(N) of the '{args.size}' target, milliseconds (and c(N) / c(1)), "
-          f"{args.cached} rows cached, {device_name(device)}; decoding uses {chosen}")
-    header = ["rows N"] + [f"{name}" for name in curves]
-    rows = next(iter(curves.values()))
-    print_table(header, [
-        [n] + [f"{curve[n]:.2f} ({curve[n] / curve[1]:.2f})" for curve in curves.values()]
-        for n in rows
-    ])
-
-
-if __name__ == "__main__":
-    cli.run(main)

@@ -94,7 +94,6 @@ SLIPS = [
     ("06_layer_verification/toy_experiment.py", "--vocab 100 --depth 9", "at most 20000000"),
     ("06_layer_verification/toy_experiment.py", "--seeds 1", "seeds is 1"),
     ("nanogpt.train", "--steps 0", "steps is 0"),
-    ("nanogpt.clock", "--cached 500", "cached is 500"),
     ("nanogpt.does_it_pay", "--prompts 1", "prompts is 1"),
     ("nanogpt.pictures.step", "01_chain_specdec --steps 0", "steps is 0"),
 ]

@@ -366,5 +366,5 @@ def test_smollm2_answers_and_all_texts_are_equal(capsys, monkeypatch):
     real_model.main(["--prompts", "2", "--max-new-tokens", "16", "--precision", "float32",
                      "--prompt", "What is the capital of France? Answer in one sentence."])
     out = capsys.readouterr().out
-    assert "Paris" in out and "135M target in float32" in out
+    assert "Paris" in out and "SmolLM2-135M-Instruct in float32" in out
     assert sum(line.endswith("2/2") for line in out.splitlines()) == 7, out
