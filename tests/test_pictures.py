@@ -81,6 +81,9 @@ def test_no_token_ends_the_script():
     html = step.page(found)
     assert html.count("</script>") == step.page({}).count("</script>") == 1
     assert trace_in(html) == found
+    for token, parent, guess in list(zip(found["tokens"], found["parents"], found["guesses"],
+                                         strict=True))[1:]:
+        assert guess == found["q"][parent][token]
 
 
 @pytest.mark.parametrize("folder", CHAPTERS)
