@@ -12,10 +12,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import csv
-import math
-import statistics
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 
@@ -27,15 +24,8 @@ from conditional_marginals import (
     decode_conditional,
     decode_sampled,
 )
-from ddtree import (
-    BlockChainDrafter,
-    DDTreeDrafter,
-    best_first,
-    decode_ddtree,
-    draft_temperature,
-    tree_of,
-)
-from nanogpt.bench import PLAIN, TURN, compare, plain, print_results, speedup, summarize
+from ddtree import BlockChainDrafter, DDTreeDrafter, decode_ddtree
+from nanogpt.bench import PLAIN, TURN, compare, plain, speedup, summarize
 from nanogpt.cli import print_table
 from nanogpt.clock import cost_curve, median_ms
 from nanogpt.data import choosing_prompts, held_out_prompts
@@ -114,44 +104,34 @@ def rivals(target, block, ngram, sampler):
                 target, TreeDrafter(BlockLevels(block), (2, 2, 2)), sampler)}
 
 
-def points(results):
-    """{name: (tau, speed-up)} of every method but plain decoding."""
-    return {name: (summarize(runs)["tau"], speedup(runs, results[PLAIN]))
-            for name, runs in results.items() if name != PLAIN}
-
-
 # ---------------------------------------------------------------- sweeps: drawing and the heap
 
 # branching -> 1 + its drafts are the rows that the target reads: up to 8, up to 16
-SHAPES = [(1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1, 1), (2, 1, 1), (3, 1),
-          (2, 1, 1, 1), (2, 2, 1), (2, 2, 1, 1), (3, 1, 1, 1), (3, 2), (4, 1, 1)]
+SHAPES = [(1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1, 1), (2, 1, 1), (2, 1, 1, 1), (2, 2, 1),
+          (3, 1, 1, 1), (2, 2, 1, 1)]
 TEMPERATURES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
 
 
-def shapes(target, block, sampler):
-    """The registry of all drawn shapes, plain decoding and DDTree beside them."""
-    bound = by_block(target, block, sampler)
-    return {PLAIN: plain(target, sampler), conditional_name(7): bound(decode_conditional, 7)} | {
-        drawn_name(shape): bound(decode_sampled, shape) for shape in SHAPES}
-
-
-def sweep_temperatures(target, block, prompts, max_new_tokens):
-    """{temperature: {method: (tau, speed-up)}}: the heap against drawing, at each temperature.
+def print_drawn(target, block, prompts, max_new_tokens, temperatures, budgets, shapes):
+    """tau and speed-up of the heap on conditionals and of drawn shapes, a line a temperature.
 
     At low temperatures the most probable tree wins, because the target nearly always takes one of
     the few most probable continuations. At high ones drawn drafts win: they come about as often as
     the target draws them, and the p/q rule uses that.
     """
-    found = {}
-    for temperature in TEMPERATURES:
+    lines = []
+    for temperature in temperatures:
         sampler = Sampler(temperature)
         bound = by_block(target, block, sampler)
         starts = {PLAIN: plain(target, sampler)}
-        starts |= {conditional_name(b): bound(decode_conditional, b) for b in (7, 15)}
-        starts |= {drawn_name(s): bound(decode_sampled, s) for s in ((1, 1, 1), (2, 1, 1))}
+        starts |= {conditional_name(b): bound(decode_conditional, b) for b in budgets}
+        starts |= {drawn_name(shape): bound(decode_sampled, shape) for shape in shapes}
         results = compare(starts, prompts, max_new_tokens, TURN)
-        found[temperature] = points(results)
-    return found
+        base = results.pop(PLAIN)
+        lines.append([f"{temperature:g}", *(
+            f"{summarize(runs)['tau']:.2f}, {speedup(runs, base):.2f}x"
+            for runs in results.values())])
+    print_table(["T", *results], lines)
 
 
 # ---------------------------------------------------------------- what drafting costs by itself
@@ -227,51 +207,27 @@ def modelled(generations, price, draft_ms):
 
 
 def print_modelled(target, block, prompts, max_new_tokens, budgets=(3, 7, 15, 31, 63)):
-    """Trees and drawn chains of fixed sizes and by price, on each of the MACHINES."""
-    rows = []
+    """tau, speed-up and drafts of trees and drawn chains, of fixed sizes and by price, on each of
+    the MACHINES."""
     for temperature in (0, 0.6, 1):
         bound = by_block(target, block, Sampler(temperature))
+        fixed = {f"B={b}": (decode_conditional, b) for b in budgets}
+        by_price = {"by price": decode_priced}
+        if temperature:  # at 0 only one child can be drawn
+            fixed |= {f"drawn {k}": (decode_sampled, (1,) * k) for k in (3, 4, 5)}
+            by_price["drawn, by price"] = decode_priced_chain
 
         def texts(*what, bound=bound):
             return [collect(bound(*what)(prompt, i), max_new_tokens)
                     for i, prompt in enumerate(prompts)]
 
-        fixed = [texts(decode_conditional, b) for b in budgets]
-        drawn = [texts(decode_sampled, (1,) * k) for k in (3, 4, 5)] if temperature else []
+        runs, rows = {name: texts(*what) for name, what in fixed.items()}, []
         for machine, (curve, draft_ms) in MACHINES.items():
             price = prices(curve, max(budgets)), draft_ms
-            runs = [*fixed, texts(decode_priced, *price), *drawn]
-            runs += [texts(decode_priced_chain, *price)] if temperature else []
-            rows.append([f"{temperature:g}", machine, *(
-                "{:.2f} {:.2f} {:.0f}".format(*modelled(run, *price)) for run in runs)])
-    names = [*(f"B={b}" for b in budgets), "by price", "drawn 3", "drawn 4", "drawn 5", "by price"]
-    print_table(["T", "machine", *names], [row + [""] * (12 - len(row)) for row in rows])
-
-
-class NotingDrafter(ConditionalTreeDrafter):
-    """Notes the masses of every tree in `noted`."""
-
-    def propose(self, root, room):
-        nodes = list(islice(best_first(root, self.children(root, room)), self.budget))
-        self.noted.append([mass for _, _, mass in nodes])
-        return tree_of(root, nodes)
-
-
-def calibration(target, block, sampler, prompts, max_new_tokens, budget=63):
-    """Do masses mean what they say? -> (mean masses, shares of accepted nodes), a list each, over
-    nodes of about equal mass, the heaviest first."""
-    groups = {}  # {how often 1 is halved to get there, 7 at most: (masses, accepted or not)}
-    for i, prompt in enumerate(prompts):
-        drafter = NotingDrafter(block, budget, draft_temperature(sampler.temperature))
-        drafter.noted = []
-        steps = speculate(target, drafter, prompt, sampler, Dice(i))
-        for masses, step in zip(drafter.noted, collect(steps, max_new_tokens).steps, strict=True):
-            for row, mass in enumerate(masses, 1):
-                group = groups.setdefault(min(int(-math.log2(mass)), 7), ([], []))
-                group[0].append(mass)
-                group[1].append(row in step.detail.path)
-    pairs = [groups[halvings] for halvings in sorted(groups)]
-    return [statistics.mean(m) for m, _ in pairs], [statistics.mean(a) for _, a in pairs]
+            runs |= {name: texts(decode, *price) for name, decode in by_price.items()}
+            rows.append([machine, *("{:.2f} {:.2f} {:.0f}".format(*modelled(run, *price))
+                                    for run in runs.values())])
+        print_table([f"T={temperature:g}", *runs], rows)
 
 
 # ---------------------------------------------------------------- the paper in one number
@@ -308,45 +264,20 @@ def price_of_a_round(rows):
     return sum(row.tau ** 2 for row in rows) / sum(row.tau * row.speedup for row in rows)
 
 
-def by_model_and_method(rows):
-    """{(model, method): its rows}, in the order of the table."""
-    groups = {}
+def print_prices(rows):
+    """One line per model and method: r, and the row that is farthest from the line."""
+    groups, lines = {}, []
     for row in rows:
         groups.setdefault((row.model, row.method), []).append(row)
-    return groups
-
-
-def print_prices(rows):
-    """One line per model and method: r, and how far its rows are from the line."""
-    lines = []
-    for (model, method), group in by_model_and_method(rows).items():
+    for names, group in groups.items():
         price = price_of_a_round(group)
-        off = [row.speedup * price / row.tau - 1 for row in group]
-        rms = (sum(x * x for x in off) / len(off)) ** 0.5
-        worst, row = max(zip(off, group, strict=True), key=lambda pair: abs(pair[0]))
-        lines.append([model, method, f"{price:.2f}", f"{rms:.1%}",
-                      f"{worst:+.0%} {row.dataset}, T={row.temperature:g}"])
-    print_table(["model", "method", "a round, plain steps", "rms residual", "largest"], lines)
+        off, where = max(((row.speedup * price / row.tau - 1, f"{row.dataset}, T={row.temperature}")
+                          for row in group), key=lambda pair: abs(pair[0]))
+        lines.append([*names, f"{price:.2f}", f"{off:+.0%} {where}"])
+    print_table(["model", "method", "a round, plain steps", "farthest"], lines)
 
 
 # ---------------------------------------------------------------- the command line
-
-
-def print_measured(args, dataset, target, block):
-    """The sweeps that decode: shapes, temperatures or prices."""
-    prompts = held_out_prompts(dataset, args.prompts)
-    if args.what == "shapes":  # a choice, so it is made on prompts that no table is measured on
-        chosen_on = choosing_prompts(dataset, args.prompts)
-        print_results(compare(shapes(target, block, Sampler(1)), chosen_on, args.max_new_tokens,
-                              TURN))
-    elif args.what == "temperatures":
-        found = sweep_temperatures(target, block, prompts, args.max_new_tokens)
-        print_table(["temperature", *found[TEMPERATURES[0]]], [
-            [f"{temperature:g}", *(f"{tau:.2f}, {fast:.2f}x" for tau, fast in row.values())]
-            for temperature, row in found.items()])
-    else:
-        print("tau, modelled speed-up and drafts a round")
-        print_modelled(target, block, prompts, args.max_new_tokens)
 
 
 def main(argv=None):
@@ -360,7 +291,16 @@ def main(argv=None):
         return
     dataset, device = cli.setup(args)
     cli.check_decoding(args, dataset)
-    print_measured(args, dataset, *get_target_and_drafter(args, dataset, device))
+    models = get_target_and_drafter(args, dataset, device)
+    # A choice is made on prompts that no table is measured on.
+    pick = choosing_prompts if args.what == "shapes" else held_out_prompts
+    measure = *models, pick(dataset, args.prompts), args.max_new_tokens
+    if args.what == "prices":
+        print_modelled(*measure)
+    elif args.what == "shapes":
+        print_drawn(*measure, [1.0], [7], SHAPES)
+    else:
+        print_drawn(*measure, TEMPERATURES, [7, 15], [(1, 1, 1, 1), (2, 2, 1, 1)])
 
 
 if __name__ == "__main__":

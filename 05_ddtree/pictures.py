@@ -1,6 +1,6 @@
 """What the two lessons and the README draw: the drafter, the heap, slots, sizes, the paper.
 
-    python 05_ddtree/pictures.py      # the README's, into 05_ddtree/figures; minutes
+    python 05_ddtree/pictures.py      # the README's, of the paper's table: 05_ddtree/pictures
 
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
@@ -16,10 +16,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 import torch
 from matplotlib.patches import FancyBboxPatch
 
-from nanogpt import cli
 from ddtree import DDTreeDrafter, best_first, marginal_children
 from nanogpt.bench import summarize, tau_uncertainty
-from nanogpt.data import held_out_prompts
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -45,82 +43,81 @@ from tree_attention import Tree, speculate  # chapter 02
 
 bench = import_module("05_ddtree.bench")  # by this name, for every chapter has a bench.py
 
-# ---------------------------------------------------------------- the drafter
+# ---------------------------------------------------------------- the drafter, and its slots
 
 
-def box(ax, place, size, text, color, fontsize=9):
-    """A rounded box with a text in its middle; place: its lower left corner."""
-    (x, y), (width, height) = place, size
+def box(ax, left, bottom, width, height, text, color):
+    """A rounded box with a text in its middle."""
     ax.add_patch(FancyBboxPatch(
-        (x, y), width, height, boxstyle="round,pad=0,rounding_size=0.12",
-        facecolor=tint(color, 0.25), edgecolor=color, linewidth=1.3))
-    ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=fontsize,
-            color=INK)
+        (left, bottom), width, height, boxstyle="round,pad=0,rounding_size=0.08",
+        facecolor=tint(color, 0.25), edgecolor=color))
+    ax.text(left + width / 2, bottom + height / 2, text, ha="center", va="center", color=INK)
 
 
-def cell(ax, left, bottom, text, color):
-    """A token in a small box of width 0.8."""
-    box(ax, (left, bottom), (0.8, 0.6), "", color)
-    ax.text(left + 0.4, bottom + 0.3, visible(text), ha="center", va="center", fontsize=10,
-            color=INK, **MONO)
+def arrows(ax, places, bottom, top):
+    """One up-arrow for each x."""
+    for x in places:
+        ax.annotate("", (x, top), (x, bottom), arrowprops={"arrowstyle": "-|>", "color": FAINT})
 
 
-def arrow(ax, start, end, color=FAINT):
-    """An arrow between two places."""
-    ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.2})
+def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=4):
+    """The `most` probable tokens of one slot, each with its probability on a bar, best first.
 
-
-def draw_slot(ax, x, y, number, probs, text_of_token, full, most=4):
-    """The `most` probable tokens of one slot as small bars, above the slot.
-
-    probs (V,); full: the probability that a bar of full length stands for.
+    probs (V,); scale: a bar's width at probability 1.
     """
+    ax.text(left, top, title, va="center", color=INK)
     best = probs.topk(most)
-    for place, (p, token) in enumerate(zip(best.values.tolist(), best.indices.tolist(),
-                                           strict=True)):
-        height = y + 0.42 * (most - 1 - place)
-        ax.barh(height, 0.45 * p / full, 0.3, left=x + 0.27, color=SKY)
-        ax.text(x + 0.2, height, visible(text_of_token(token)), ha="right", va="center",
-                fontsize=9, color=INK, **MONO)
-        ax.text(x + 0.77, height, two_digits(p), ha="left", va="center", fontsize=8, color=INK)
-    ax.text(x + 0.4, y + 0.42 * most - 0.02, f"$q_{number}$", ha="center", fontsize=11, color=INK)
+    for row, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, best), strict=True), 1):
+        y = top - 0.3 * row
+        ax.barh(y, scale * p, 0.24, left=left, color=tint(SKY, 0.6))
+        ax.text(left + 0.03, y, f"{visible(text_of_token(token))} {two_digits(p)}", va="center",
+                color=INK, **MONO)
+
+
+def blank_axes(width, height):
+    """An Axes without a frame, in units of about an inch."""
+    ax = new_axes(height=height)
+    ax.set_xlim(0, width)
+    ax.set_ylim(0, height)
+    ax.axis("off")
+    return ax
 
 
 def draw_drafter(context, log_probs, text_of_token):
-    """The target's features and a block of masks go in, one distribution a slot comes out.
+    """The target's hidden states and a block of masks go in, one distribution a slot comes out.
 
     context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
     """
-    ax, length, read = new_axes(8.6, 4.7), len(log_probs), len(context) - 1
-    for i, token in enumerate(context[:-1]):
-        cell(ax, i, 0, text_of_token(token), GREY)
-        arrow(ax, (i + 0.4, 0.65), (i + 0.4, 1.1))
-    box(ax, (0, 1.1), (read - 0.2, 2.4), "the target, frozen", GREY)
-    first, wide = read + 2.9, 1.2  # the block's left edge, a slot's width
-    for height, layer in ((1.6, "a third"), (2.3, "two thirds"), (3.0, "last layer")):
-        arrow(ax, (read - 0.2, height), (read + 0.55, 2.3))
-        ax.text(read - 0.28, height, layer, ha="right", va="center", fontsize=8, color=FAINT)
-    box(ax, (read + 0.55, 1.9), (1.0, 0.8), "fuse", SKY)
-    arrow(ax, (read + 1.55, 2.3), (first, 2.3))
-    ax.text((read + 1.55 + first) / 2, 2.38, "keys,\nvalues", ha="center", va="bottom",
-            fontsize=8, color=FAINT)
-    cell(ax, first, 0, text_of_token(context[-1]), BLUE)
-    highest = float(log_probs.max().exp())  # all slots on one scale
-    for k in range(1, length + 1):
-        cell(ax, first + wide * k, 0, "m", SKY)
-        draw_slot(ax, first + wide * k, 4.2, k, log_probs[k - 1].exp(), text_of_token, highest)
-    for k in range(length + 1):
-        arrow(ax, (first + wide * k + 0.4, 0.65), (first + wide * k + 0.4, 1.1))
-        if k:
-            arrow(ax, (first + wide * k + 0.4, 3.5), (first + wide * k + 0.4, 4.0))
-    box(ax, (first, 1.1), (wide * length + 0.8, 2.4), "the drafter:\nattention over the context "
-        "and the whole block,\nleft and right; then the target's output matrix", SKY)
-    for x, text in ((read / 2, "the text that the target has read"),
-                    (first + wide * length / 2 + 0.4, "the block: the root, and masks")):
-        ax.text(x, -0.35, text, ha="center", va="top", fontsize=9, color=FAINT)
-    ax.set_xlim(-0.2, first + wide * length + 1.1)
-    ax.set_ylim(-0.8, 6.2)
-    ax.axis("off")
+    ax, wide, probs = blank_axes(5.2, 5.2), 5.2 / (len(log_probs) + 1), log_probs.exp()
+    middles = [wide * (k + 0.5) for k in range(len(log_probs) + 1)]
+    for x, token in zip(middles, context[:-1], strict=False):
+        box(ax, x - 0.2, 0.3, 0.4, 0.36, visible(text_of_token(token)), GREY)
+    arrows(ax, middles[:len(context) - 1], 0.68, 0.94)
+    ax.text(0, 0.1, "the text so far", va="center", color=FAINT)
+    box(ax, 0, 0.95, 5.2, 0.5, "the target, which has read it", GREY)
+    arrows(ax, middles[:1], 1.46, 1.94)
+    ax.text(wide, 1.68, "hidden states of three layers, fused", va="center", color=FAINT)
+    box(ax, 0, 1.95, 5.2, 1.25, "", SKY)
+    ax.text(2.6, 2.93, "the drafter: one pass over the block", ha="center", color=INK)
+    box(ax, middles[0] - 0.2, 2.25, 0.4, 0.36, visible(text_of_token(context[-1])), BLUE)
+    ax.text(middles[0], 2.1, "root", ha="center", va="center", color=INK)
+    arrows(ax, middles[1:], 3.21, 3.5)
+    for k, x in enumerate(middles[1:], 1):
+        box(ax, x - 0.2, 2.25, 0.4, 0.36, "m", SKY)
+        draw_guesses(ax, x - 0.38, 4.95, f"$q_{k}$", probs[k - 1], text_of_token,
+                     0.75 / float(probs.max()))
+    return ax
+
+
+def draw_slot_views(views, text_of_token, most=6):
+    """The most probable tokens of one slot, a column a view, all on one scale -> the Axes.
+
+    views: {title: probs (V,)}.
+    """
+    ax, wide = blank_axes(5.2, 2.4), 5.2 / len(views)
+    highest = max(float(probs.max()) for probs in views.values())
+    for i, (title, probs) in enumerate(views.items()):
+        draw_guesses(ax, wide * i, 2.2, title, probs, text_of_token, 0.85 * wide / highest, most)
     return ax
 
 
@@ -128,97 +125,64 @@ def draw_drafter(context, log_probs, text_of_token):
 
 
 def replay(probs, budget):
-    """The heap's work on small marginals, with what waits in it after each pop.
+    """The heap's work on small marginals -> (popped, waiting) after each pop: {ranks: mass}, both.
 
-    probs: q_1 .. q_L as L lists, (L, V), each in falling order -> [(popped, waiting)], a pair of
-    lists of (mass, ranks) after each pop.
+    probs: q_1 .. q_L as L lists, (L, V), each in falling order; there a token is its own rank.
     """
-    rows, waiting, frames = [()], {}, []
-    # In rows of falling order a token is its own rank.
+    prefixes, frames = [()], []
     nodes = best_first(None, marginal_children(torch.tensor(probs, dtype=torch.float64).log()))
-    for rank, parent, mass in islice(nodes, budget):
-        rows.append(ranks := (*rows[parent], rank))
-        waiting.pop(ranks, None)
-        for new in ((*ranks[:-1], rank + 1), (*ranks, 0)):  # what this pop pushes
-            if len(new) <= len(probs) and new[-1] < len(probs[0]):
-                waiting[new] = math.prod(row[r] for row, r in zip(probs, new, strict=False))
-        popped = [*(frames[-1][0] if frames else []), (mass, ranks)]
-        frames.append((popped, [(m, ranks) for ranks, m in waiting.items()]))
+    for rank, parent, _ in islice(nodes, budget):
+        prefixes.append((*prefixes[parent], rank))
+        pushed = [new for u in prefixes[1:] for new in ((*u[:-1], u[-1] + 1), (*u, 0))]
+        frames.append(tuple(
+            {u: math.prod(row[r] for row, r in zip(probs, u, strict=False)) for u in some}
+            for some in (prefixes[1:], [u for u in pushed if u not in prefixes and
+                                        len(u) <= len(probs) and u[-1] < len(probs[0])])))
     return frames
 
 
-def places_of(nodes):
-    """{ranks: (depth, height)} of a set of prefixes drawn as a tree; the root is ()."""
-    rows = sorted({(), *nodes}, key=lambda u: (len(u), u))
-    children = [[i for i, u in enumerate(rows) if u and u[:-1] == parent] for parent in rows]
-    return dict(zip(rows, zip(map(len, rows), tree_rows(children), strict=True), strict=True))
-
-
-def draw_frontier_panel(ax, popped, waiting, places, names):
+def draw_heap(ax, popped, waiting, places, names):
     """One state of the heap: popped nodes in blue with the order of their pops, waiting ones
-    dashed; the heaviest of those is the next."""
-    order = {ranks: i for i, (_, ranks) in enumerate(popped, 1)}
-    # As in the heap: on a tie the smaller ranks come first. An empty heap has no next.
-    following = min(((-mass, ranks) for mass, ranks in waiting), default=(0, None))[1]
-    for mass, ranks in [*popped, *waiting]:
-        (x0, y0), (x1, y1), kept = places[ranks[:-1]], places[ranks], ranks in order
-        color = BLUE if kept else GREY
-        ax.plot([x0, x1], [y0, y1], color=color, linestyle="-" if kept else "--", linewidth=1.3,
-                zorder=1)
-        ax.text(x1, y1, f"{names[ranks[-1]]} {two_digits(mass)}", ha="center", va="center",
-                fontsize=8.5, zorder=3, color=INK,
-                fontweight="bold" if ranks == following else "normal",
-                bbox={"boxstyle": "round,pad=0.3", "edgecolor": INK if ranks == following else
-                      color, "linestyle": "-" if kept else "--",
-                      "facecolor": tint(BLUE, 0.3) if kept else "white"})
-        if kept:
-            ax.text(x1 - 0.2, y1 - 0.32, str(order[ranks]), fontsize=8, color=BLUE,
-                    fontweight="bold", ha="center")
-    ax.text(*places[()], "root", ha="center", va="center", fontsize=8.5, color=INK, zorder=3,
-            bbox={"boxstyle": "round,pad=0.3", "edgecolor": BLUE, "facecolor": tint(BLUE, 0.3)})
+    dashed; the heaviest of those, in bold, is the next."""
+    following = min(waiting, key=lambda u: (-waiting[u], u), default=None)  # as the heap has it
+    for u in ((), *popped, *waiting):
+        x, y = places[u]
+        color, line = (GREY, "--") if u in waiting else (BLUE, "-")
+        if u:
+            ax.plot(*zip(places[u[:-1]], (x, y), strict=True), color=color, linestyle=line,
+                    zorder=1)
+        text = f"{names[u[-1]]} {two_digits((popped | waiting)[u])}" if u else "root"
+        ax.text(x, y, text, ha="center", va="center", color=INK,
+                fontweight="bold" if u == following else "normal",
+                bbox={"boxstyle": "round,pad=0.25", "linestyle": line,
+                      "edgecolor": INK if u == following else color,
+                      "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
+    for order, u in enumerate(popped, 1):
+        x, y = places[u]
+        ax.text(x - 0.33, y - 0.1, str(order), color=BLUE, fontweight="bold", ha="right",
+                va="bottom")
     ax.axis("off")
 
 
 def draw_frontier(probs, names, after=(1, 3, 5)):
-    """The heap after some of its pops, from left to right -> the Axes.
+    """The heap after some of its pops, one below the other -> the Axes.
 
     probs: see replay; names: the tokens' letters.
     """
     frames = replay(probs, max(after))
-    places = places_of([ranks for part in frames[-1] for _, ranks in part])
-    axes = new_axes(9, 3.4, columns=len(after))
+    rows = sorted({(), *frames[-1][0], *frames[-1][1]}, key=lambda u: (len(u), u))
+    heights = tree_rows([[i for i, u in enumerate(rows) if u and u[:-1] == parent]
+                         for parent in rows])
+    places = {u: (len(u), y) for u, y in zip(rows, heights, strict=True)}
+    axes = new_axes(height=2.35 * len(after), rows=len(after))
     for ax, pops in zip(axes, after, strict=True):
         popped, waiting = frames[pops - 1]
-        draw_frontier_panel(ax, popped, waiting, places, names)
-        ax.set_title(f"after {pops} pop{'s' * (pops > 1)}: worth "
-                     f"{sum(mass for mass, _ in popped):.2f}", color=INK, fontsize=11)
-        ax.set_xlim(-0.35, len(probs) + 0.4)
-        ax.set_ylim(max(y for _, y in places.values()) + 0.7, -0.7)
+        draw_heap(ax, popped, waiting, places, names)
+        plain_frame(ax, f"after {pops} pop{'s' * (pops > 1)}: worth {sum(popped.values()):.2f}")
+        ax.set_xlim(-0.3, len(probs) + 0.35)
+        ax.set_ylim(max(heights) + 0.5, -0.6)
     return axes
 
-
-# ---------------------------------------------------------------- two views of a slot
-
-
-def draw_slot_views(views, text_of_token, most=6):
-    """The most probable tokens of one slot, a panel a view, all on one scale -> the Axes.
-
-    views: {title: probs (V,)}.
-    """
-    axes = new_axes(3.3 * len(views), 2.6, columns=len(views))
-    highest = max(float(probs.max()) for probs in views.values())
-    for ax, (title, probs) in zip(axes, views.items(), strict=True):
-        best = probs.topk(most)
-        values, tokens = best.values.tolist(), best.indices.tolist()
-        ax.barh(range(most), values, 0.7, color=SKY)
-        for place, value in enumerate(values):
-            ax.text(value + 0.01, place, two_digits(value), va="center", fontsize=8, color=INK)
-        ax.set_yticks(range(most), [visible(text_of_token(t)) for t in tokens], **MONO)
-        ax.set_xlim(0, 1.2 * highest)
-        ax.invert_yaxis()
-        plain_frame(ax, title)
-        ax.grid(visible=False)
-    return axes
 
 # ---------------------------------------------------------------- how many nodes
 
@@ -228,24 +192,23 @@ def draw_budgets(tables, budgets):
 
     tables: {temperature: results of nanogpt.bench.compare}. The bars are two standard errors.
     """
-    axes = new_axes(5 * len(tables), 3.8, columns=len(tables))
+    axes = new_axes(height=0.7 + 2.6 * len(tables), rows=len(tables))
     axes = axes if isinstance(axes, list) else [axes]
-    most = max(summarize(runs)["tau"] for results in tables.values() for runs in results.values())
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
         trees = [results[bench.ddtree_name(b)] for b in budgets]
-        taus = [summarize(runs)["tau"] for runs in trees]
-        ax.errorbar(budgets, taus, [tau_uncertainty(runs) for runs in trees], color=INK,
-                    marker="o", elinewidth=1, label="DDTree, B nodes")
+        ax.errorbar(budgets, [summarize(runs)["tau"] for runs in trees],
+                    [tau_uncertainty(runs) for runs in trees], color=INK, marker="o",
+                    label="DDTree")
         for name, look, label in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
-                                  (bench.CHAIN, ":", "the drafter's own chain")):
+                                  (bench.CHAIN, ":", "the same drafter's chain of 5")):
             ax.axhline(summarize(results[name])["tau"], color=FAINT, linestyle=look, label=label)
         ax.set_xscale("log", base=2)
         ax.set_xticks(budgets, [str(b) for b in budgets])
         ax.minorticks_off()
-        ax.set_ylim(1, 1.15 * most)
-        plain_frame(ax, f"temperature {temperature:g}", "draft nodes B", "tokens per forward (tau)")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=3, **LOOK)
+        ax.set_ylim(1, 4.6)
+        plain_frame(ax, f"Temperature {temperature:g}: tokens per forward (tau)")
+    axes[-1].set_xlabel("nodes B", color=INK)
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", **LOOK)
     return axes
 
 
@@ -254,20 +217,20 @@ def draw_sizes(gains):
 
     gains: {machine: gain in tokens with 0, 1, .. nodes}; every line starts at 0.
     """
-    ax = new_axes(7.2, 3.6)
+    ax = new_axes(height=3.5)
     for (machine, values), look in zip(gains.items(), ("-", "--", ":"), strict=False):
         values = [value - values[0] for value in values]
         best = values.index(max(values))
-        ax.plot(range(len(values)), values, look, color=INK, label=machine)
+        ax.plot(values, look, color=INK, label=machine)
         ax.plot(best, values[best], "*", color=INK, markersize=13)
         ax.annotate(f"{best} nodes", (best, values[best]), (0, 9), textcoords="offset points",
-                    ha="center", fontsize=9, color=INK)
+                    ha="center", color=INK)
     ax.set_xscale("symlog", base=2)
-    ax.set_xticks([0, 1, 2, 4, 8, 16, 32, 64], ["0", "1", "2", "4", "8", "16", "32", "64"])
-    ax.margins(y=0.18)
+    sizes = [0, 1, 2, 4, 8, 16, 32, 64]
+    ax.set_xticks(sizes, map(str, sizes))
+    ax.margins(x=0.1, y=0.2)
     ax.legend(**LOOK, loc="lower left")
-    return plain_frame(ax, "Where to stop", "nodes n that the target reads",
-                       "tokens gained, net of their price")
+    return plain_frame(ax, "Tokens gained, net of their price", "nodes n that the target reads")
 
 
 def draw_paper(rows):
@@ -275,37 +238,19 @@ def draw_paper(rows):
 
     rows: of bench.paper_rows.
     """
-    ax, pairs = new_axes(6.6, 4.2), {}
-    for row in rows:
-        pairs.setdefault((row.model, row.dataset, row.temperature), {})[row.method] = row
-    for pair in pairs.values():
-        chain, tree = pair["DFlash"], pair["DDTree"]
-        ax.plot([chain.tau, tree.tau], [chain.speedup, tree.speedup], color=GREY, linewidth=0.8,
-                zorder=1)
-    for method, face in (("DFlash", "white"), ("DDTree", INK)):
-        found = [row for row in rows if row.method == method]
-        ax.scatter([r.tau for r in found], [r.speedup for r in found], s=18, edgecolor=INK,
-                   facecolor=face, zorder=2, label={"DFlash": "chain", "DDTree": "tree"}[method])
-    for price, look in ((1, ":"), (1.4, "--")):
-        ax.plot([0, 11], [0, 11 / price], color=FAINT, linestyle=look, linewidth=1, zorder=0,
-                label=f"a round costs {price:g} plain step{'s' * (price > 1)}")
+    ax = new_axes(height=4.2)
+    chains, trees = [[row for row in rows if row.method == name] for name in ("DFlash", "DDTree")]
+    for chain, tree in zip(chains, trees, strict=True):  # of the same setting
+        ax.plot([chain.tau, tree.tau], [chain.speedup, tree.speedup], color=GREY, zorder=1)
+    for found, label, face in ((chains, "chain", "white"), (trees, "tree", INK)):
+        ax.scatter([r.tau for r in found], [r.speedup for r in found], s=20, edgecolor=INK,
+                   facecolor=face, zorder=2, label=label)
+    for price, look, label in ((1, ":", "a round costs 1 step"), (1.4, "--", "1.4 steps")):
+        ax.plot([0, 11], [0, 11 / price], color=FAINT, linestyle=look, zorder=0, label=label)
     ax.set_xlim(0, 11.2)
     ax.set_ylim(0, 9)
     ax.legend(**LOOK, loc="upper left")
-    return plain_frame(ax, "Real models: each tree beats its chain", "tokens per forward (tau)",
-                       "speed-up over plain decoding")
-
-
-def draw_calibration(found):
-    """Mass against the share of accepted nodes -> the Axes. found: {name: (masses, shares)}."""
-    ax = new_axes(5.4, 4.2)
-    ax.plot([0.003, 1], [0.003, 1], color=GREY, linestyle="--", linewidth=1, label="as promised")
-    for (name, (masses, shares)), look in zip(found.items(), ("s-", "o-"), strict=False):
-        ax.plot(masses, shares, look, color=INK if look == "o-" else FAINT, label=name)
-    ax.set_xscale("log")
-    ax.set_yscale("log", nonpositive="mask")
-    ax.legend(**LOOK)
-    return plain_frame(ax, None, "mass of a node", "share of such nodes that were accepted")
+    return plain_frame(ax, "Real models: speed-up over plain decoding", "tokens per forward (tau)")
 
 
 # ---------------------------------------------------------------- one round
@@ -331,18 +276,5 @@ def step_round(args, dataset, device, prompt):
         "pass, B = 12, temperature 1")
 
 
-def main(argv=None):
-    p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
-    args = p.parse_args(argv)
-    dataset, device = cli.setup(args)
-    cli.check_decoding(args, dataset)
-    print(save(draw_paper(bench.paper_rows()), args.out / "paper.png"))
-    models, prompts = get_target_and_drafter(args, dataset, device), held_out_prompts(dataset, 8)
-    found = {f"temperature {t}": bench.calibration(*models, Sampler(t), prompts, 96)
-             for t in (0, 1)}
-    print(save(draw_calibration(found), args.out / "calibration.png"))
-
-
 if __name__ == "__main__":
-    cli.run(main)
+    print(save(draw_paper(bench.paper_rows()), Path(__file__).with_suffix("") / "paper.png"))
