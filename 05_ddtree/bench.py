@@ -50,11 +50,6 @@ def conditional_name(budget):
     return f"conditional DDTree, B={budget}"
 
 
-def drawn_name(branching):
-    """(2, 2, 1) -> 'drawn 2-2-1'."""
-    return "drawn " + "-".join(map(str, branching))
-
-
 # ---------------------------------------------------------------- the decoders
 
 
@@ -107,8 +102,7 @@ def rivals(target, block, ngram, sampler):
 # ---------------------------------------------------------------- sweeps: drawing and the heap
 
 # branching -> 1 + its drafts are the rows that the target reads: up to 8, up to 16
-SHAPES = [(1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1, 1), (2, 1, 1), (2, 1, 1, 1), (2, 2, 1),
-          (3, 1, 1, 1), (2, 2, 1, 1)]
+SHAPES = ["1-1-1", "1-1-1-1", "1-1-1-1-1", "2-1-1", "2-1-1-1", "2-2-1", "3-1-1-1", "2-2-1-1"]
 TEMPERATURES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
 
 
@@ -125,7 +119,8 @@ def print_drawn(target, block, prompts, max_new_tokens, temperatures, budgets, s
         bound = by_block(target, block, sampler)
         starts = {PLAIN: plain(target, sampler)}
         starts |= {conditional_name(b): bound(decode_conditional, b) for b in budgets}
-        starts |= {drawn_name(shape): bound(decode_sampled, shape) for shape in shapes}
+        starts |= {f"drawn {shape}": bound(decode_sampled, tuple(map(int, shape.split("-"))))
+                   for shape in shapes}
         results = compare(starts, prompts, max_new_tokens, TURN)
         base = results.pop(PLAIN)
         lines.append([f"{temperature:g}", *(
@@ -210,21 +205,21 @@ def print_modelled(target, block, prompts, max_new_tokens, budgets=(3, 7, 15, 31
     """tau, speed-up and drafts of trees and drawn chains, of fixed sizes and by price, on each of
     the MACHINES."""
     for temperature in (0, 0.6, 1):
-        bound = by_block(target, block, Sampler(temperature))
-        fixed = {f"B={b}": (decode_conditional, b) for b in budgets}
-        by_price = {"by price": decode_priced}
-        if temperature:  # at 0 only one child can be drawn
-            fixed |= {f"drawn {k}": (decode_sampled, (1,) * k) for k in (3, 4, 5)}
-            by_price["drawn, by price"] = decode_priced_chain
+        bound, runs, rows = by_block(target, block, Sampler(temperature)), {}, []
 
-        def texts(*what, bound=bound):
-            return [collect(bound(*what)(prompt, i), max_new_tokens)
-                    for i, prompt in enumerate(prompts)]
+        def note(name, *what, bound=bound, runs=runs):
+            runs[name] = [collect(bound(*what)(prompt, i), max_new_tokens)
+                          for i, prompt in enumerate(prompts)]
 
-        runs, rows = {name: texts(*what) for name, what in fixed.items()}, []
+        for budget in budgets:
+            note(f"B={budget}", decode_conditional, budget)
+        for k in (3, 4, 5) if temperature else ():  # at 0 only one child can be drawn
+            note(f"drawn {k}", decode_sampled, (1,) * k)
         for machine, (curve, draft_ms) in MACHINES.items():
             price = prices(curve, max(budgets)), draft_ms
-            runs |= {name: texts(decode, *price) for name, decode in by_price.items()}
+            note("by price", decode_priced, *price)
+            if temperature:
+                note("drawn, by price", decode_priced_chain, *price)
             rows.append([machine, *("{:.2f} {:.2f} {:.0f}".format(*modelled(run, *price))
                                     for run in runs.values())])
         print_table([f"T={temperature:g}", *runs], rows)
@@ -300,7 +295,7 @@ def main(argv=None):
     elif args.what == "shapes":
         print_drawn(*measure, [1.0], [7], SHAPES)
     else:
-        print_drawn(*measure, TEMPERATURES, [7, 15], [(1, 1, 1, 1), (2, 2, 1, 1)])
+        print_drawn(*measure, TEMPERATURES, [7, 15], ["1-1-1-1", "2-2-1-1"])
 
 
 if __name__ == "__main__":

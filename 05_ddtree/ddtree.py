@@ -145,7 +145,7 @@ def surrogate(tree, log_probs):
 def draft_temperature(temperature):
     """The drafter's temperature beside a target that decodes at `temperature`: halfway to 1.
 
-    0 -> 0.5, 0.6 -> 0.8, 1 -> 1; above 1 it is hotter, too. Measured, not derived: see the README.
+    0 -> 0.5, 0.6 -> 0.8, 1 -> 1; above 1 it is hotter, too. Found by trial, not derived.
     The walk is lossless with any.
     """
     # The network has learned the target's distributions at temperature 1 and is right there. A

@@ -1,17 +1,11 @@
-"""What the two lessons and the README draw: the drafter, the heap, slots, sizes, the paper.
-
-    python 05_ddtree/pictures.py      # the README's, of the paper's table: 05_ddtree/pictures
+"""What the two lessons draw: the drafter, the heap, slots, sizes, the paper's table.
 
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
 
 import math
-import sys
 from importlib import import_module
 from itertools import islice
-from pathlib import Path
-
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import torch
 from matplotlib.patches import FancyBboxPatch
@@ -29,7 +23,6 @@ from nanogpt.pictures.plots import (
     SKY,
     new_axes,
     plain_frame,
-    save,
     tint,
     tree_rows,
     two_digits,
@@ -60,7 +53,7 @@ def arrows(ax, places, bottom, top):
         ax.annotate("", (x, top), (x, bottom), arrowprops={"arrowstyle": "-|>", "color": FAINT})
 
 
-def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=4):
+def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=5):
     """The `most` probable tokens of one slot, each with its probability on a bar, best first.
 
     probs (V,); scale: a bar's width at probability 1.
@@ -88,7 +81,7 @@ def draw_drafter(context, log_probs, text_of_token):
 
     context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
     """
-    ax, wide, probs = blank_axes(5.2, 5.2), 5.2 / (len(log_probs) + 1), log_probs.exp()
+    ax, wide, probs = blank_axes(5.2, 5.5), 5.2 / (len(log_probs) + 1), log_probs.exp()
     middles = [wide * (k + 0.5) for k in range(len(log_probs) + 1)]
     for x, token in zip(middles, context[:-1], strict=False):
         box(ax, x - 0.2, 0.3, 0.4, 0.36, visible(text_of_token(token)), GREY)
@@ -104,7 +97,7 @@ def draw_drafter(context, log_probs, text_of_token):
     arrows(ax, middles[1:], 3.21, 3.5)
     for k, x in enumerate(middles[1:], 1):
         box(ax, x - 0.2, 2.25, 0.4, 0.36, "m", SKY)
-        draw_guesses(ax, x - 0.38, 4.95, f"$q_{k}$", probs[k - 1], text_of_token,
+        draw_guesses(ax, x - 0.38, 5.25, f"$q_{k}$", probs[k - 1], text_of_token,
                      0.75 / float(probs.max()))
     return ax
 
@@ -124,50 +117,49 @@ def draw_slot_views(views, text_of_token, most=6):
 # ---------------------------------------------------------------- the heap
 
 
-def replay(probs, budget):
-    """The heap's work on small marginals -> (popped, waiting) after each pop: {ranks: mass}, both.
+def mass(probs, ranks):
+    """Of a prefix in ranks; probs: q_1 .. q_L as L lists, each in falling order."""
+    return math.prod(row[rank] for row, rank in zip(probs, ranks, strict=False))
 
-    probs: q_1 .. q_L as L lists, (L, V), each in falling order; there a token is its own rank.
-    """
+
+def replay(probs, budget):
+    """The heap's work on small marginals -> after each pop, two lists of prefixes in ranks: those
+    that were popped, in this order, and those that wait, the next one first. probs: see mass."""
     prefixes, frames = [()], []
     nodes = best_first(None, marginal_children(torch.tensor(probs, dtype=torch.float64).log()))
-    for rank, parent, _ in islice(nodes, budget):
+    for rank, parent, _ in islice(nodes, budget):  # a token is its own rank here
         prefixes.append((*prefixes[parent], rank))
-        pushed = [new for u in prefixes[1:] for new in ((*u[:-1], u[-1] + 1), (*u, 0))]
-        frames.append(tuple(
-            {u: math.prod(row[r] for row, r in zip(probs, u, strict=False)) for u in some}
-            for some in (prefixes[1:], [u for u in pushed if u not in prefixes and
-                                        len(u) <= len(probs) and u[-1] < len(probs[0])])))
+        pushed = {u for *above, last in prefixes[1:] for u in ((*above, last + 1),
+                                                               (*above, last, 0))}
+        frames.append((prefixes[1:], sorted(
+            (u for u in pushed.difference(prefixes)
+             if len(u) <= len(probs) and u[-1] < len(probs[0])),
+            key=lambda u: (-mass(probs, u), u))))  # on a tie the heap pops the smaller ranks
     return frames
 
 
-def draw_heap(ax, popped, waiting, places, names):
+def draw_heap(ax, popped, waiting, places, label):
     """One state of the heap: popped nodes in blue with the order of their pops, waiting ones
-    dashed; the heaviest of those, in bold, is the next."""
-    following = min(waiting, key=lambda u: (-waiting[u], u), default=None)  # as the heap has it
+    dashed; the next one in bold."""
     for u in ((), *popped, *waiting):
-        x, y = places[u]
-        color, line = (GREY, "--") if u in waiting else (BLUE, "-")
+        (x, y), waits, is_next = places[u], u in waiting, u in waiting[:1]
+        color, line = (GREY, "--") if waits else (BLUE, "-")
         if u:
-            ax.plot(*zip(places[u[:-1]], (x, y), strict=True), color=color, linestyle=line,
-                    zorder=1)
-        text = f"{names[u[-1]]} {two_digits((popped | waiting)[u])}" if u else "root"
-        ax.text(x, y, text, ha="center", va="center", color=INK,
-                fontweight="bold" if u == following else "normal",
+            ax.plot(*zip(places[u[:-1]], (x, y), strict=True), line, color=color, zorder=1)
+        ax.text(x, y, label(u), ha="center", va="center", color=INK,
+                fontweight="bold" if is_next else "normal",
                 bbox={"boxstyle": "round,pad=0.25", "linestyle": line,
-                      "edgecolor": INK if u == following else color,
-                      "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
-    for order, u in enumerate(popped, 1):
-        x, y = places[u]
-        ax.text(x - 0.33, y - 0.1, str(order), color=BLUE, fontweight="bold", ha="right",
-                va="bottom")
+                      "edgecolor": INK if is_next else color,
+                      "facecolor": "white" if waits else tint(BLUE, 0.3)})
+    for order, (x, y) in enumerate(map(places.get, popped), 1):
+        ax.text(x - 0.33, y - 0.1, order, color=BLUE, fontweight="bold", ha="right", va="bottom")
     ax.axis("off")
 
 
 def draw_frontier(probs, names, after=(1, 3, 5)):
     """The heap after some of its pops, one below the other -> the Axes.
 
-    probs: see replay; names: the tokens' letters.
+    probs: see mass; names: the tokens' letters.
     """
     frames = replay(probs, max(after))
     rows = sorted({(), *frames[-1][0], *frames[-1][1]}, key=lambda u: (len(u), u))
@@ -177,8 +169,10 @@ def draw_frontier(probs, names, after=(1, 3, 5)):
     axes = new_axes(height=2.35 * len(after), rows=len(after))
     for ax, pops in zip(axes, after, strict=True):
         popped, waiting = frames[pops - 1]
-        draw_heap(ax, popped, waiting, places, names)
-        plain_frame(ax, f"after {pops} pop{'s' * (pops > 1)}: worth {sum(popped.values()):.2f}")
+        draw_heap(ax, popped, waiting, places, lambda u: (
+            f"{names[u[-1]]} {two_digits(mass(probs, u))}" if u else "root"))
+        worth = sum(mass(probs, u) for u in popped)
+        plain_frame(ax, f"after {pops} pop{'s' * (pops > 1)}: worth {worth:.2f}")
         ax.set_xlim(-0.3, len(probs) + 0.35)
         ax.set_ylim(max(heights) + 0.5, -0.6)
     return axes
@@ -217,18 +211,16 @@ def draw_sizes(gains):
 
     gains: {machine: gain in tokens with 0, 1, .. nodes}; every line starts at 0.
     """
-    ax = new_axes(height=3.5)
-    for (machine, values), look in zip(gains.items(), ("-", "--", ":"), strict=False):
+    ax, sizes = new_axes(height=3.5), [0, 1, 2, 4, 8, 16, 32, 64]
+    for (machine, values), look in zip(gains.items(), ("-", "--"), strict=True):
         values = [value - values[0] for value in values]
         best = values.index(max(values))
         ax.plot(values, look, color=INK, label=machine)
         ax.plot(best, values[best], "*", color=INK, markersize=13)
-        ax.annotate(f"{best} nodes", (best, values[best]), (0, 9), textcoords="offset points",
-                    ha="center", color=INK)
+        ax.text(best, values[best] + 0.15, f"{best} nodes", ha="center", color=INK)
     ax.set_xscale("symlog", base=2)
-    sizes = [0, 1, 2, 4, 8, 16, 32, 64]
-    ax.set_xticks(sizes, map(str, sizes))
-    ax.margins(x=0.1, y=0.2)
+    ax.set_xticks(sizes, sizes)
+    ax.margins(0.1, 0.2)
     ax.legend(**LOOK, loc="lower left")
     return plain_frame(ax, "Tokens gained, net of their price", "nodes n that the target reads")
 
@@ -241,7 +233,8 @@ def draw_paper(rows):
     ax = new_axes(height=4.2)
     chains, trees = [[row for row in rows if row.method == name] for name in ("DFlash", "DDTree")]
     for chain, tree in zip(chains, trees, strict=True):  # of the same setting
-        ax.plot([chain.tau, tree.tau], [chain.speedup, tree.speedup], color=GREY, zorder=1)
+        ax.plot([chain.tau, tree.tau], [chain.speedup, tree.speedup], color=GREY, zorder=1,
+                linewidth=0.8)
     for found, label, face in ((chains, "chain", "white"), (trees, "tree", INK)):
         ax.scatter([r.tau for r in found], [r.speedup for r in found], s=20, edgecolor=INK,
                    facecolor=face, zorder=2, label=label)
@@ -250,7 +243,8 @@ def draw_paper(rows):
     ax.set_xlim(0, 11.2)
     ax.set_ylim(0, 9)
     ax.legend(**LOOK, loc="upper left")
-    return plain_frame(ax, "Real models: speed-up over plain decoding", "tokens per forward (tau)")
+    return plain_frame(ax, "Real models: each tree is faster than its chain",
+                       "tokens per forward (tau)", "speed-up over plain decoding")
 
 
 # ---------------------------------------------------------------- one round
@@ -274,7 +268,3 @@ def step_round(args, dataset, device, prompt):
         "that the drafter gives its whole prefix.",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, one block-diffusion "
         "pass, B = 12, temperature 1")
-
-
-if __name__ == "__main__":
-    print(save(draw_paper(bench.paper_rows()), Path(__file__).with_suffix("") / "paper.png"))

@@ -11,11 +11,11 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import CHAIN, measured_price, registry, rivals
-from nanogpt.bench import fastest, print_tables
+from bench import measured_price, registry, rivals
+from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.pictures import plots
+from nanogpt.pictures.plots import save
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
@@ -65,16 +65,6 @@ def load_models(args, dataset, device):
     return target, block, for_decoding(small, args.precision)
 
 
-def save_figures(args, tables):
-    """Budget against tau, the acceptance histogram."""
-    first = next(iter(tables.values()))
-    lengths = {name: [n for generation in first[name] for n in generation.accepted]
-               for name in dict.fromkeys((CHAIN, fastest(first)))}
-    plots.save(draw_budgets(tables, args.budgets)[0], args.out / "budget.png")
-    plots.save(plots.draw_acceptance(lengths), args.out / "acceptance.png")
-    print(f"\nfigures: {args.out}")
-
-
 def main(argv=None):
     args = read_flags(argv)
     dataset, device = cli.setup(args)
@@ -96,7 +86,7 @@ def main(argv=None):
         return starts | (rivals(target, block, ngram, sampler) if args.sweep else {})
 
     tables = print_tables(args, target, prompts, args.samplers, take_part)
-    save_figures(args, tables)
+    print("\nfigure:", save(draw_budgets(tables, args.budgets)[0], args.out / "budget.png"))
 
 
 if __name__ == "__main__":
