@@ -217,7 +217,7 @@ def draw_sizes(gains):
         best = values.index(max(values))
         ax.plot(values, look, color=INK, label=machine)
         ax.plot(best, values[best], "*", color=INK, markersize=13)
-        ax.text(best, values[best] + 0.15, f"{best} nodes", ha="center", color=INK)
+        ax.text(best, values[best] - 0.2, f"{best} nodes", ha="center", va="top", color=INK)
     ax.set_xscale("symlog", base=2)
     ax.set_xticks(sizes, sizes)
     ax.margins(0.1, 0.2)
