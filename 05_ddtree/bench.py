@@ -260,16 +260,12 @@ def price_of_a_round(rows):
 
 
 def print_prices(rows):
-    """One line per model and method: r, and the row that is farthest from the line."""
-    groups, lines = {}, []
+    """r of each model, for its chains and for its trees."""
+    groups = {}
     for row in rows:
         groups.setdefault((row.model, row.method), []).append(row)
-    for names, group in groups.items():
-        price = price_of_a_round(group)
-        off, where = max(((row.speedup * price / row.tau - 1, f"{row.dataset}, T={row.temperature}")
-                          for row in group), key=lambda pair: abs(pair[0]))
-        lines.append([*names, f"{price:.2f}", f"{off:+.0%} {where}"])
-    print_table(["model", "method", "a round, plain steps", "farthest"], lines)
+    print_table(["model", "method", "a round, plain steps"], [
+        [*names, f"{price_of_a_round(group):.2f}"] for names, group in groups.items()])
 
 
 # ---------------------------------------------------------------- the command line
