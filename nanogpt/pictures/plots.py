@@ -1,4 +1,4 @@
-"""Pictures that several chapters share: a draft tree, a mask, the cache, sweeps and bars.
+"""Pictures that several chapters share: a draft tree, a mask, the cache, bars of values.
 
 Every function draws into the matplotlib Axes it is given, or makes one, and returns it; `save`
 writes it to a file. A picture is at most WIDTH inches wide and its text TEXT points high, so that
@@ -6,8 +6,7 @@ it can be read on a phone; only a large tree or a mask is wider. Panels stand on
 
 In the picture of a tree or a round one colour has one meaning: blue is the accepted path and what
 is kept, grey what is rejected, orange the target's own (its token and its p), light blue the
-drafter's q, green head 1, pink head 2, red a mistake. Between the curves of several methods colours
-only tell them apart. Blue, orange, green, pink and light blue are Okabe and Ito's, which
+drafter's q, green head 1, pink head 2, red a mistake. Blue, orange, green, pink and light blue are Okabe and Ito's, which
 colour-blind readers can tell apart.
 """
 
@@ -24,10 +23,7 @@ plt.rcParams["font.size"] = TEXT
 INK, FAINT, GREY = "#222222", "#777777", "#B5B5B5"
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#C7261B"
 PURPLE, SKY = "#CC79A7", "#56B4E9"
-SERIES = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, INK, FAINT)
 HEADS = (GREEN, PURPLE)
-TARGET, DRAFTER = ORANGE, SKY  # p and q
-MARKERS = "osD^vPX*"
 VERBS = {"draft": "#C9A66B", "verify": "#7C8DA6", "accept": "#A3B18A", "commit": "#D8CFC0"}
 LOOK = {"frameon": False, "labelcolor": INK}  # of a legend
 MONO = {"family": "DejaVu Sans Mono", "parse_math": False}  # of tokens
@@ -278,50 +274,6 @@ def draw_cache(committed, new, kept, ax=None):
 
 
 # ---------------------------------------------------------------- measurements
-
-
-def draw_sweep(curves, xlabel, log2=False):
-    """Two panels over a budget (or K): tau above, the speed-up below -> the two Axes.
-
-    curves: {name: (xs, taus, speed-ups)}, lists of equal length; the line at 1 is plain decoding.
-    log2: double the budget from tick to tick.
-    """
-    axes = new_axes(height=6, rows=2)
-    for i, (name, (xs, taus, speedups)) in enumerate(curves.items()):
-        for ax, ys in zip(axes, (taus, speedups), strict=True):
-            ax.plot(xs, ys, color=SERIES[i % 8], marker=MARKERS[i % 8], markersize=5.5,
-                    linewidth=1.8, label=name)
-    axes[1].axhline(1, color=INK, linewidth=1, linestyle=":")
-    plain_frame(axes[0], "tokens per target forward (tau)")
-    plain_frame(axes[1], "speed-up over plain decoding", xlabel)
-    ticks = sorted({x for xs, _, _ in curves.values() for x in xs})
-    for ax in axes:
-        if log2:
-            ax.set_xscale("log", base=2)
-        ax.set_xticks(ticks, [str(x) for x in ticks])
-        ax.minorticks_off()
-    # Below both panels, where no curve can run through it.
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=min(len(curves), 2), **LOOK)
-    return axes
-
-
-def draw_acceptance(lengths, ax=None):
-    """Histogram of accepted draft tokens per step (the target's own token not counted).
-
-    lengths: {name: list of ints, one per step}.
-    """
-    ax = ax or new_axes()
-    longest = max((max(values) for values in lengths.values() if values), default=0)
-    width = 0.8 / len(lengths)
-    for i, (name, values) in enumerate(lengths.items()):
-        shares = [values.count(n) / max(len(values), 1) for n in range(longest + 1)]
-        places = [n + (i - (len(lengths) - 1) / 2) * width for n in range(longest + 1)]
-        mean = sum(values) / max(len(values), 1)
-        ax.bar(places, shares, width, color=SERIES[i % 8], label=f"{name} (mean {mean:.2f})")
-    ax.set_xticks(range(longest + 1))
-    ax.legend(**LOOK)
-    return plain_frame(ax, None, "accepted draft tokens in a step", "share of steps")
 
 
 def draw_ranked(values, xlabel, colors, digits=2, title=None):
