@@ -6,8 +6,8 @@ it can be read on a phone; only a large tree or a mask is wider. Panels stand on
 
 In the picture of a tree or a round one colour has one meaning: blue is the accepted path and what
 is kept, grey what is rejected, orange the target's own (its token and its p), light blue the
-drafter's q, green head 1, pink head 2, red a mistake. Blue, orange, green, pink and light blue are Okabe and Ito's, which
-colour-blind readers can tell apart.
+drafter's q, green head 1, pink head 2, red a mistake. Blue, orange, green, pink and light blue are
+Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
 import textwrap
