@@ -6,18 +6,16 @@ though, and with both the rule's coins can be averaged out (`expected_length`). 
 the very same trees, and are compared tree by tree.
 """
 
-import importlib
-
 import numpy as np
 
 from all_rules import RULES, STEPS, rules_for
-from chain_specdec import GPTDraft  # chapter 01
 from iid_trees import SHAPES, as_arrays, shape_parents
 from layer_verification import decode_layered
 from nanogpt.bench import PLAIN, plain
 from nanogpt.cli import print_table
+from nanogpt.does_it_pay import small_gpt
 from nanogpt.sampling import Dice, Sampler
-from tree_attention import TreeGPT, multi_round  # chapter 02
+from tree_attention import TreeGPT  # chapter 02
 
 # ---------------------------------------------------------------- the decoders
 
@@ -40,17 +38,12 @@ def registry(target, model, sampler, draft_sampler, shape_name, branching, depth
 def beside_the_best(target, small):
     """The lesson's contest: plain decoding, the best of chapters 01 and 02, LV on one chain and on
     two. target, small: GPTs; the small one drafts for all."""
-    chains, trees = (importlib.import_module(f"{folder}.bench")
-                     for folder in ("01_chain_specdec", "02_tree_attention"))
-    sampler, model, shape = Sampler(1), TreeGPT(small), (2, 1)
-    starts = chains.registry(target, {"57K GPT": GPTDraft(small)}, [4], sampler)
-    pairs = trees.registry(target, model, sampler, multi_round, [shape])
+    sampler, model = Sampler(1), TreeGPT(small)
     one, two = (registry(target, model, sampler, sampler if b == 1 else Sampler(1, top_k=20),
                          "multi-chain", b, 4)
                 for b in (1, 2))
-    return {PLAIN: starts[PLAIN], "01: chain of 4": starts["57K GPT, K=4"],
-            "02: tree 2-1": pairs[trees.shape_name(shape)],
-            "06: chain of 4, LV": one["BV"], "06: two chains of 4, LV + K-SEQ": two["LV + K-SEQ"]}
+    return small_gpt(target, small, sampler, [(2, 1)]) | {
+        "06 chain of 4, LV": one["BV"], "06 two chains of 4, LV + K-SEQ": two["LV + K-SEQ"]}
 
 
 # ---------------------------------------------------------------- the same trees, without coins
