@@ -14,7 +14,7 @@ class Recipe:
     """
 
     steps: int
-    batch_size: int  # sequences a step, over all processes
+    batch_size: int  # sequences a step
     lr: float = 3e-3
     muon_lr: float = 0.02
     momentum: float = 0.95

@@ -1,7 +1,6 @@
 """Training: one loop for the target, the draft models and the draft heads.
 
     python -m nanogpt.train --size small
-    torchrun --standalone --nproc_per_node=2 -m nanogpt.train --size baby
 
 Muon for the hidden matrices, AdamW for the rest, linear warm-up and decay, bfloat16 where the
 machine is faster with it. The state is saved as it goes and after Ctrl-C; the next run with the
@@ -10,13 +9,11 @@ same settings goes on from there.
 
 import contextlib
 import logging
-import os
 import signal
 import time
 from dataclasses import asdict, replace
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from tqdm import tqdm
 
@@ -78,10 +75,11 @@ def schedule(step, recipe):
     return min((step + 1) / recipe.warmup, (recipe.steps - step) / recipe.steps)
 
 
-def step_generator(recipe, step, rank=0):
-    """The randomness of one step's batch, in one of up to 64 processes."""
+def step_generator(recipe, step):
+    """The randomness of one step's batch."""
     # Of the step alone, not of those before it: a resumed training sees the same data.
-    return torch.Generator().manual_seed(recipe.seed * 1_000_003 + step * 64 + rank)
+    # 64 belongs to the weights that came along: with another number they could not be made again.
+    return torch.Generator().manual_seed(recipe.seed * 1_000_003 + step * 64)
 
 
 @contextlib.contextmanager
@@ -98,18 +96,13 @@ def ctrl_c_waits():
         signal.raise_signal(signal.SIGINT)
 
 
-def is_chief():
-    """Of several processes that train together, one writes and prints."""
-    return not dist.is_initialized() or dist.get_rank() == 0
-
-
 def find_weights(path, config):
     """`path`; if nothing was saved there, the weights that came along for these settings, if any.
     """
     found = None if path.exists() else shipped(config)
-    if is_chief() and not path.exists() and not checkpoint.WEIGHTS.exists():
+    if not path.exists() and not checkpoint.WEIGHTS.exists():
         log.warning("weights: data/weights is missing; `git checkout data/weights` brings it back")
-    elif is_chief() and found:
+    elif found:
         log.info("weights: data/weights/%s, trained by this script in %s s on %s; --retrain trains "
                  "anew", found[0].name, found[1]["seconds"], found[1]["machine"])
     return found[0] if found else path
@@ -150,17 +143,15 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     done = 0 if retrain else resume(model, optimizer, recipe, path, config)
     if done == recipe.steps:
         return
-    if is_chief():
-        prepare(path, retrain)  # to find no room at the end would be too late
+    prepare(path, retrain)  # to find no room at the end would be too late
 
     def save(**more):
-        if is_chief():
-            save_checkpoint(path, config, {"model": model.state_dict(), "step": done, **more})
+        save_checkpoint(path, config, {"model": model.state_dict(), "step": done, **more})
 
     model.train()
     start = last_save = time.perf_counter()
     bar = tqdm(range(done, recipe.steps), desc=f"train {name}", initial=done, total=recipe.steps,
-               disable=not is_chief(), mininterval=0.5, dynamic_ncols=True)
+               mininterval=0.5, dynamic_ncols=True)
     try:  # a step is a batch, its gradient, an update
         for step in bar:
             with autocast(next(model.parameters()).device):
@@ -184,8 +175,7 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
             bar.close()
             print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
             raise SystemExit(130) from None
-    if is_chief():
-        print(f"trained {name} in {time.perf_counter() - start:.0f} s{said}")
+    print(f"trained {name} in {time.perf_counter() - start:.0f} s{said}")
 
 
 @torch.inference_mode()
@@ -219,41 +209,21 @@ def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None):
     config = {"model": asdict(model_config), "recipe": asdict(recipe),
               "corpus": dataset.sha256, "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path(size, config, folder)
-    torch.manual_seed(recipe.seed)  # the same first weights in every process
+    torch.manual_seed(recipe.seed)
     model = GPT(model_config).to(device)
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    if recipe.batch_size % world:  # else sequences are dropped, or a process has none
-        raise ValueError(f"batch_size is {recipe.batch_size}; it must be a multiple of the number "
-                         f"of processes, {world}")
-    network = model
-    if world > 1:  # the same parameters, so `model` learns; it averages the gradients
-        network = torch.nn.parallel.DistributedDataParallel(model)
 
     def batch_loss(step):
-        generator = step_generator(recipe, step, rank)  # each process draws sequences of its own
+        generator = step_generator(recipe, step)
         x, y = dataset.batch(
-            dataset.train, recipe.batch_size // world, model.block_size, generator
+            dataset.train, recipe.batch_size, model.block_size, generator
         )  # (B, N) each
-        logits, _ = network(x.to(device))  # (B, N, V)
+        logits, _ = model(x.to(device))  # (B, N, V)
         # (B N, V) against (B N,): every row of the window is a lesson.
         return F.cross_entropy(logits.flatten(0, 1).float(), y.to(device).flatten())
 
     fit(model, batch_loss, recipe, path, config, f"{size} GPT",
         evaluate=lambda: validation_loss(model, dataset.val), retrain=retrain)
     return model.eval()
-
-
-def start_processes(device_name):
-    """Join the other processes of a `torchrun`, if there are any -> the device name to use."""
-    if "RANK" not in os.environ:  # torchrun sets it
-        return device_name
-    on_cuda = torch.cuda.is_available() and device_name in ("auto", "cuda")
-    dist.init_process_group("nccl" if on_cuda else "gloo")  # nccl knows GPUs alone
-    if not on_cuda:
-        return "cpu"
-    local = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local)  # one GPU a process, counted on each machine
-    return f"cuda:{local}"
 
 
 def main(argv=None):
@@ -263,18 +233,14 @@ def main(argv=None):
     args = p.parse_args(argv)
     if args.steps is not None and args.steps < 1:
         raise ValueError(f"steps is {args.steps}; it must be at least 1")
-    args.device = start_processes(args.device)  # before cli.setup, which asks for the device
     dataset, device = cli.setup(args)
     recipe = SIZES[args.size].recipe
     # Another recipe is another file name: a short trial never stands in for the real model.
     recipe = replace(recipe, steps=args.steps or recipe.steps, seed=args.seed)
     model = get_gpt(args.size, dataset, device, args.retrain, recipe)
-    if is_chief():
-        loss = validation_loss(model, dataset.val)
-        print(f"{args.size}: {sum(p.numel() for p in model.parameters()):,} parameters, "
-              f"validation loss {loss:.3f} nats per token")
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    loss = validation_loss(model, dataset.val)
+    print(f"{args.size}: {sum(p.numel() for p in model.parameters()):,} parameters, "
+          f"validation loss {loss:.3f} nats per token")
 
 
 if __name__ == "__main__":

@@ -144,8 +144,8 @@ def prose():
 def commands():
     """(where, words) of every command in a code block, or between backticks, or in a docstring."""
     for path, text in prose():
-        lines = re.findall(r"^ {4}(?:\$ )?((?:python|pip|torchrun) .*)$", text, re.M)
-        lines += re.findall(r"`((?:python|pip|torchrun) [^`]*)`", text)
+        lines = re.findall(r"^ {4}(?:\$ )?((?:python|pip) .*)$", text, re.M)
+        lines += re.findall(r"`((?:python|pip) [^`]*)`", text)
         for line in lines:
             for command in line.split("&&"):
                 yield path.relative_to(ROOT).as_posix(), *shlex.split(command, comments=True)
@@ -169,8 +169,6 @@ def test_a_printed_command_exists_and_its_flags_parse(words, monkeypatch):
         extra = re.search(r"\[(.*)\]", words[-1])
         assert not extra or f"\n{extra[1]} = [" in project
         return
-    if program == "torchrun":
-        words = words[words.index("-m"):]
     if {"pytest", "venv", "http.server", ".github/book/build.py"} & set(words[:2]):
         assert all((ROOT / word).exists() for word in words if word.endswith(".py"))
         return

@@ -1,15 +1,12 @@
-"""Checkpoints, training that is interrupted or shared, Muon, the weights that come along."""
+"""Checkpoints, training that is interrupted, Muon, the weights that come along."""
 
 import errno
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,7 +20,7 @@ from nanogpt.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from nanogpt.data import Dataset, load_dataset
+from nanogpt.data import load_dataset
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.muon import Muon, orthogonalize
 from nanogpt.sizes import SIZES, Recipe, Size
@@ -31,8 +28,6 @@ from nanogpt.train import fit
 from train_drafter import RECIPE as DRAFTER_RECIPE
 from train_drafter import drafter_validation_loss, get_drafter
 from train_heads import get_heads, heads_validation_loss
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # ---------------------------------------------------------------- checkpoints
 
@@ -145,62 +140,6 @@ def test_an_interrupted_training_makes_every_update_once(
     for name in whole:
         torch.testing.assert_close(resumed[name], whole[name], rtol=0, atol=0)
     train_tiny(tmp_path / "tiny.pt", press=lambda step: pytest.fail("trained once more"))
-
-
-# ---------------------------------------------------------------- several processes
-
-
-def text_of_numbers():
-    numbers = torch.arange(4000) % 11
-    tokenizer = SimpleNamespace(vocab_size=11)
-    return Dataset("numbers", "char", tokenizer, numbers, numbers, "0" * 64)
-
-
-def as_process(monkeypatch, rank, world):
-    """This process takes itself for one of `world`."""
-    monkeypatch.setattr(train.dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(train.dist, "get_rank", lambda: rank)
-    monkeypatch.setattr(train.dist, "get_world_size", lambda: world)
-    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", lambda network: network)
-
-
-def test_processes_share_the_batch_and_see_different_sequences(monkeypatch, tmp_path):
-    seen, batch = [], Dataset.batch
-    monkeypatch.setattr(Dataset, "batch", lambda *args: seen.append(batch(*args)) or seen[-1])
-    for rank in (0, 1):
-        as_process(monkeypatch, rank, 2)
-        train.get_gpt("draft", text_of_numbers(), "cpu", recipe=Recipe(1, 6),
-                      folder=tmp_path / str(rank))
-    (first, _), (second, _) = seen
-    assert len(first) == len(second) == 3 and not torch.equal(first, second)
-    # the first process alone writes
-    assert [path.parent.name for path in tmp_path.glob("*/*")] == ["0"]
-    as_process(monkeypatch, 0, 5)
-    with pytest.raises(ValueError, match="batch_size is 6; it must be a multiple of the number "
-                                         "of processes, 5"):
-        train.get_gpt("draft", text_of_numbers(), "cpu", recipe=Recipe(1, 6), folder=tmp_path)
-
-
-@pytest.mark.slow
-def test_two_processes_train_together(tmp_path):
-    """torchrun with gloo: both see their share of the batch, one writes the checkpoint."""
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("to be or not to be, that is the question.\n" * 300)
-    driver = tmp_path / "driver.py"
-    driver.write_text(
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from pathlib import Path\n"
-        "from nanogpt import checkpoint, train\n"
-        f"checkpoint.CHECKPOINTS = Path({str(tmp_path)!r})\n"
-        f"train.main(['--size', 'draft', '--steps', '2', '--corpus', {str(corpus)!r},"
-        " '--threads', '1'])\n")
-    answer = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
-         str(driver)],
-        capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    assert answer.stdout.count("validation loss") == 2  # from one process: trained, summary
-    assert len(list(tmp_path.glob("draft-*.pt"))) == 1
 
 
 # ---------------------------------------------------------------- Muon
