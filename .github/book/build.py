@@ -24,6 +24,8 @@ ROOT = HERE.parents[1]
 OTHERS = ["nanogpt/does_it_pay.ipynb", "tests/WORKSHOP.md", ".github/book/glossary.md",
           ".github/book/practice.md", "data/README.md", ".github/CONTRIBUTING.md",
           ".github/CHANGELOG.md"]
+# The order of "Next": lesson after lesson; what the chapters keep beside them comes behind.
+LESSONS = "0[1-5]*/walkthrough\n0*/beyond*\n06*/walkthrough\nnanogpt/does_it_pay"
 CONTENTS = "\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {}\n\n{}\n```\n"
 # A link, but no picture; its text may hold a picture. Addresses of the web have a colon.
 LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
@@ -100,15 +102,12 @@ def build(out):
     """Collect the pages in out/source, let Sphinx write out/html -> its exit status."""
     known, host, source = pages(), code_host(), out / "source"
     texts = {to: page(path, known, host) for path, to in known.items()}
-    # The order of "Next": lesson after lesson; what the chapters keep beside them comes behind.
-    lessons = sorted((path[:-6] for path in known if path.endswith(".ipynb")),
-                     key=lambda path: (dirname(path), "/walk" not in path))
     more = [known[path][:-3] for path in OTHERS if path in known and path.endswith(".md")]
     start, hits = START.subn(BUTTONS, texts["index.md"])
     if hits != 1:
         raise ValueError("README.md needs one line that begins with **[Start reading")
     texts["index.md"] = start + "".join(
-        CONTENTS.format(*part) for part in (("Lessons", "\n".join(lessons)),
+        CONTENTS.format(*part) for part in (("Lessons", LESSONS),
                                             ("Chapters in short", "0*/index"),
                                             ("More", "\n".join(more))))
     texts["404.md"] = LOST

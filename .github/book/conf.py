@@ -4,7 +4,7 @@ import os
 from html import escape
 from pathlib import Path
 
-from docutils.nodes import SkipNode, image, paragraph, section, title
+from docutils.nodes import SkipNode, image, paragraph, title
 from latex2mathml import converter
 from PIL import Image
 
@@ -41,12 +41,12 @@ def mathml(writer, node, display="inline"):
 
 def figures(app, doctree, docname):
     """What a notebook draws is called after its section; a wide picture scrolls on a phone."""
-    for picture in doctree.findall(image):
-        above = picture
-        while above.parent is not None and not isinstance(above, section):
-            above = above.parent
-        if "alt" not in picture:
-            picture["alt"] = f"Figure: {above.next_node(title).astext()}"
+    heading = ""
+    for picture in doctree.findall(lambda node: isinstance(node, (image, title))):
+        if isinstance(picture, title):
+            heading = picture.astext()
+            continue
+        picture.setdefault("alt", f"Figure: {heading}")
         if "width" not in picture and picture["uri"].endswith(".png"):
             with Image.open(Path(app.srcdir, picture["uri"])) as opened:  # 1 inch is 100 px wide
                 width = round(100 * opened.width / opened.info["dpi"][0])
@@ -60,8 +60,7 @@ def card(app, pagename, templatename, context, doctree):
     if doctree is None:
         return
     pictures = [node["uri"].rpartition("/")[2] for node in doctree.findall(image)]
-    shown = {"title": context["title"], "type": "article", "site_name": project,
-             "description": doctree.next_node(paragraph).astext()[:200],
+    shown = {"title": context["title"], "description": doctree.next_node(paragraph).astext()[:200],
              "image": f"{html_baseurl}_images/{(*pictures, 'front.png')[0]}"}
     context["metatags"] += "".join(f'<meta property="og:{name}" content="{escape(text)}">\n'
                                    for name, text in shown.items())
