@@ -32,7 +32,7 @@ LINK = re.compile(r"(?<!!)\[((?:!\[[^\]]*\]\([^)]*\)|[^\[\]])*)\]\(([^)#:\s]+)(#
 # In place of a GIF stands the page on which one can step.
 STEP = re.compile(r"^!\[([^\]]*)\]\((.*)pictures/step\.gif\)$", re.M)
 FRAME = (r'<iframe class="step" src="\2pictures/step.html#embed" title="\1"></iframe>' '\n'
-         r'<p class="step-link"><a href="\2pictures/step.html">Every number of it</a>, or '
+         r'<p class="step-link"><a href="\2pictures/step.html">With every number</a>, or '
          r'<a href="\2../live.html">live, with your own words</a></p>')
 # What a reader of the book meets in another way than a reader of a clone.
 START = re.compile(r"^\*\*\[Start reading.*", re.M)

@@ -26,6 +26,7 @@ suppress_warnings = ["myst.header", "mystnb.lexer", "config.cache"]
 copybutton_selector = ":not(.output) > div.highlight > pre"
 
 html_theme = "furo"
+html_copy_source = False
 html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
