@@ -9,7 +9,7 @@ import torch
 from block_diffusion import BlockDraft
 from dflash import DFlash, load_dflash, read_config
 from nanogpt.transformers_model import TransformersModel
-from tiny_models import DEEPSPEC, V, close, published, random_dflash, save, text, tiny
+from test_real_model import DEEPSPEC, V, close, published, random_dflash, save, text, tiny
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()

@@ -1,7 +1,9 @@
 """Models of transformers behind our contract, and the script for them, end to end on tiny ones."""
 
 import importlib.util
+import json
 import re
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ import real_model_files
 from nanogpt import transformers_model
 from chain_specdec import GPTDraft, speculate_chain
 from ddtree import BlockChainDrafter, DDTreeDrafter
+from dflash import DFlash, read_config
 from nanogpt.cli import run
 from nanogpt.data import CharTokenizer
 from nanogpt.decoding import Step, collect, plain_decode
@@ -26,23 +29,116 @@ from nanogpt.transformers_model import (
     pack,
 )
 from ngram import LookupDrafter, TextTable
-from tiny_models import (
-    CONTEXT,
-    NAMES,
-    WIDTHS,
-    V,
-    character_tokenizer,
-    close,
-    noisy,
-    random_dflash,
-    save,
-    text,
-    tiny,
-)
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate, walk
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
+import tokenizers  # noqa: E402 (they come with transformers)
+from safetensors.torch import save_file  # noqa: E402
+
+# ---------------------------------------------------------------- tiny random models
+# The weights are large (initializer_range 0.3): with the default 0.02 all rows are alike, and a
+# wrong mask would pass.
+
+V, WINDOW = 61, 8
+TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+WIDTHS = {"vocab_size": V, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+          "initializer_range": 0.3, **TOKENS}
+MIXED = ["full_attention", "sliding_attention"] * 2
+
+
+def character_tokenizer(tokenizer, block_size):
+    """Our CharTokenizer -> a fast tokenizer of transformers: the same ids, the same text back."""
+    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(tokenizer.ids))
+    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(r"[\s\S]"), "isolated")
+    characters.decoder = tokenizers.decoders.Fuse()  # else the words are joined with spaces
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=characters, model_max_length=block_size,
+        clean_up_tokenization_spaces=False)
+
+
+def config(kind):
+    """The config of a tiny model. kind: one of NAMES."""
+    return {
+        "qwen3": lambda: transformers.Qwen3Config(**WIDTHS, head_dim=16),
+        "llama": lambda: transformers.LlamaConfig(**WIDTHS),
+        "gpt2": lambda: transformers.GPT2Config(
+            vocab_size=V, n_embd=32, n_layer=4, n_head=4, n_positions=128, initializer_range=0.3,
+            **TOKENS),
+        "qwen3, two sliding layers": lambda: transformers.Qwen3Config(
+            **WIDTHS, head_dim=16, use_sliding_window=True, sliding_window=WINDOW,
+            layer_types=MIXED),
+        "mistral": lambda: transformers.MistralConfig(**WIDTHS, sliding_window=WINDOW),
+    }[kind]()
+
+
+NAMES = ["qwen3", "llama", "gpt2", "qwen3, two sliding layers", "mistral"]
+
+
+def tiny(kind, attention="sdpa", seed=0):
+    """A tiny random model of transformers."""
+    torch.manual_seed(seed)
+    return transformers.AutoModelForCausalLM.from_config(
+        config(kind), attn_implementation=attention).eval()
+
+
+def text(n, seed=1):
+    """n random tokens, a list."""
+    return torch.randint(0, V, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+CONTEXT = text(30)
+
+
+def close(a, b, tolerance=2e-4):
+    """Whether two tensors differ by little beside the larger one's largest number."""
+    return float((a - b).abs().max()) <= tolerance * float(b.abs().max())
+
+
+def noisy(model, noise=0.05):
+    """A copy that mostly agrees with the model: a draft model whose drafts pass."""
+    torch.manual_seed(3)
+    copy = deepcopy(model)
+    for parameter in copy.parameters():
+        parameter.data += noise * torch.randn_like(parameter) * parameter.std()
+    return copy
+
+
+# ---------------------------------------------------------------- a published drafter
+
+
+def published(**changes):
+    """A config.json in z-lab's spelling, made for tiny('qwen3')."""
+    return {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": 32,
+            "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 8, "vocab_size": V, "rms_norm_eps": 1e-6,
+            "rope_theta": 1e6, "rope_scaling": None, "max_position_embeddings": 128,
+            "attention_bias": False, "hidden_act": "silu", "block_size": 5,
+            "layer_types": ["full_attention"] * 2,
+            "dflash_config": {"mask_token_id": 60, "target_layer_ids": [0, 2]}} | changes
+
+
+DEEPSPEC = {"architectures": ["Qwen3DSparkModel"], "dflash_config": None, "mask_token_id": 60,
+            "target_layer_ids": [-1, 2], "markov_rank": 0}
+
+
+def random_dflash(target, **changes):
+    """A DFlash network with random weights in which every matrix matters."""
+    torch.manual_seed(7)
+    network = DFlash(target, read_config(published(**changes))).eval().requires_grad_(False)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return network
+
+
+def save(network, folder, **changes):
+    """A network's files as a publisher would lay them out."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(published(**changes)))
+    save_file(network.state_dict(), folder / "model.safetensors")
+    return folder
 
 # ---------------------------------------------------------------- the adapter
 

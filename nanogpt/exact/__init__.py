@@ -1,1 +1,0 @@
-"""Exact enumeration: every possible run of a decoder, each with its probability."""

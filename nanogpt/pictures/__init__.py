@@ -1,1 +1,0 @@
-"""The studio: plots, strips, recorded steps, their pages and GIFs."""
