@@ -76,7 +76,7 @@ def main(argv=None):
         f"drafter: {args.drafter}, its 20 most probable tokens; top-p {args.top_p:g}",
         turn=None).values()
     print("\nWithout coins: what every rule expects\n")
-    ax, = draw_lengths({args.shape: as_panel(print_same_trees(results))})
+    ax = draw_lengths({args.shape: as_panel(print_same_trees(results))})
     print(f"\nfigure: {plots.save(ax, args.out / 'rules.png')}")
 
 

@@ -18,6 +18,7 @@ from nanogpt.does_it_pay import load_measured, main, markdown
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
 from ngram import NGramDraft
+from priced_trees import prices
 from test_chain_specdec import random_gpt
 from test_ddtree import random_drafter
 from test_dual_draft_routing import random_heads
@@ -180,35 +181,39 @@ def test_what_is_chosen_on_is_never_measured_on():
         choosing_prompts(SimpleNamespace(val=torch.arange(700)), 1)
 
 
-def registry(chapter, target, sampler):
-    """A chapter's decoders around a small random target."""
-    heads, room = random_heads(target, 1), CHAPTER[chapter]
-    block, small = random_drafter(target, 1, transition=True), random_gpt(2)
+def registry(chapter, target, sampler, seed):
+    """A chapter's decoders around a small random target; budgets and shapes vary with the seed."""
+    heads, room, small = random_heads(target, seed), CHAPTER[chapter], random_gpt(seed + 100)
+    block = random_drafter(target, seed, transition=seed != 1)
+    budget, price = ((2, 6, 40)[seed], prices({1: 1.0, 9: (1.0, 2.0, 3.0)[seed]}, 9))
     return {
         2: lambda: room.registry(target, TreeGPT(small), sampler, walk, [(1, 1), (2, 1)]),
-        3: lambda: room.registry(target, heads, sampler, 3),
-        4: lambda: room.registry(target, heads, sampler, 4),
+        3: lambda: room.registry(target, heads, sampler, budget),
+        4: lambda: room.registry(target, heads, sampler, budget),
         5: lambda: room.registry(
-            target, block, sampler, [3], [3], ([1.0] * 9, 0.1), small) | room.rivals(
+            target, block, sampler, [1, budget], [1, budget], (price, 0.1), small) | room.rivals(
                 target, block, NGramDraft(torch.arange(300) * 7 % 11, 11), sampler),
-        6: lambda: room.registry(target, TreeGPT(small), sampler, Sampler(1, top_k=3), "complete",
-                                 2, 2),
+        6: lambda: room.registry(target, TreeGPT(small), sampler, Sampler(1, top_k=3), *(
+            ("complete", 2, 2), ("multi-chain", 1, 4), ("multi-chain", 2, 4))[seed]),
     }[chapter]()
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("chapter", CHAPTER)
-def test_greedy_texts_are_plain_decodings_and_turns_disturb_no_drafter(chapter):
+def test_greedy_texts_are_plain_decodings(chapter, seed):
+    """Every method of a chapter, random models and prompts; 45 tokens cross the window of 32."""
+    starts = registry(chapter, random_gpt(seed), Sampler(0), seed)
+    prompt = [token % 11 for token in range(1 + 13 * seed)]
+    texts = {name: collect(start(prompt, 0), 45).tokens for name, start in starts.items()}
+    assert texts == dict.fromkeys(texts, texts["plain"])
+
+
+@pytest.mark.parametrize("chapter", [3, 4, 5])  # in 02 and 06 one model drafts for all
+def test_turns_disturb_no_drafter(chapter):
     """A drafter that two methods share would lose its place whenever the turn changes."""
-    target = random_gpt(1)
-    for temperature in (0, 1):
-        starts = registry(chapter, target, Sampler(temperature))
-        shared = chapter in (2, 6)  # one model drafts for all: a text is a turn
-        whole, turns = (bench.compare(starts, [[1, 8, 4]], 24, turn)
-                        for turn in (None, None if shared else 2))
-        for name in starts:
-            assert whole[name][0].tokens == turns[name][0].tokens, name
-            if temperature == 0:
-                assert whole[name][0].tokens == whole["plain"][0].tokens, name
+    starts = registry(chapter, random_gpt(2), Sampler(1), 2)
+    whole, turns = (bench.compare(starts, [[1, 8, 4]], 24, turn) for turn in (None, 2))
+    assert all(whole[name][0].tokens == turns[name][0].tokens for name in starts)
 
 
 def test_chains_and_trees_hold_equal_budgets():

@@ -177,16 +177,6 @@ def head_drafters(seed=1):
     return [HeadDrafter(head, 4, 3, 7) for head in random_heads(random_gpt(seed))]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_greedy_text_equals_plain_decoding(seed):
-    """Every method of the chapter's table, random target and heads, across the window of 32."""
-    target = random_gpt(seed)
-    for budget in (1, 8):
-        texts = {name: collect(start([1, 2], 0), 45).tokens for name, start in bench.registry(
-            target, random_heads(target, seed), Sampler(0), budget).items()}
-        assert all(text == texts["plain"] for text in texts.values())
-
-
 def test_replaying_a_text_is_decoding_it():
     """The lengths that replay knows beforehand are those that real decodings accept."""
     target = random_gpt(2, block_size=64)

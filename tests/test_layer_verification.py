@@ -20,11 +20,9 @@ from exact import (
     ToyTarget,
     all_trees,
     bias_and_length,
-    check_greedy,
     grid,
     loop_bias,
     outcomes,
-    random_gpt,
     tables,
     target_distribution,
     total_variation,
@@ -46,7 +44,7 @@ from nanogpt.exact.slips import replaced
 from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ, RRS, SpS
 from toy_experiment import ManyDice, Setting, ToyPair, main
-from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate, walk
+from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
 WRONG = importlib.import_module("06_layer_verification.wrong").WRONG
 STEPS = all_rules.STEPS | {"CappedGR": CappedGR}
@@ -323,16 +321,6 @@ def test_a_tree_that_was_not_drawn_as_its_rule_thinks_is_caught(make, exact, bia
 
 
 # ---------------------------------------------------------------- decoding, and the trees
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_greedy_text_equals_plain_decoding_across_the_window(name):
-    target = random_gpt(3, block_size=16)
-    parents = shape_parents(multi_chain, 1 if name == "BV" else 2, 4)
-    check_greedy(target, [1, 2, 3], *(
-        lambda sampler, dice, small=small: decode_layered(
-            target, TreeGPT(small), RULES[name], parents, [1, 2, 3], sampler, dice)
-        for small in (random_gpt(103, block_size=16), target)), length=30)
 
 
 def test_shapes_by_hand():

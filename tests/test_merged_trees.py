@@ -5,8 +5,7 @@ import importlib
 import pytest
 import torch
 
-from dual_draft_routing import HeadDrafter, best_nodes, keep_rows
-from exact import check_as_good_as_new, check_greedy, random_gpt, wrong_variants
+from exact import check_as_good_as_new, wrong_variants
 from merged_trees import (
     MergedDrafter,
     TrieDrafter,
@@ -16,7 +15,6 @@ from merged_trees import (
     merge,
     phi,
     prefixes,
-    trie_merge,
 )
 from nanogpt.exact.toy_models import random_nodes
 from nanogpt.sampling import Dice, Sampler
@@ -26,11 +24,10 @@ from test_dual_draft_routing import (
     exact_bias,
     head_drafters,
     ragged_pair,
-    random_heads,
     started,
     toy_pair,
 )
-from tree_attention import Tree, speculate, walk
+from tree_attention import Tree, walk
 
 WRONG = importlib.import_module("04_merged_trees.wrong").WRONG
 # The paper's figure: three draft nodes in each tree, the same root.
@@ -146,89 +143,13 @@ def test_what_the_drafters_make_of_both_trees():
         score[path] = max(value, score.get(path, value))
     for budget in (1, 3, 4):
         best = set(sorted(score, key=score.get, reverse=True)[:budget])
-        assert distinct_prefixes(TrieDrafter(pair, budget).propose(2, 9)) == best
+        trie = TrieDrafter(pair, budget).propose(2, 9)
+        assert distinct_prefixes(trie) == best and len(trie) == 1 + budget  # no prefix twice
 
 
 def test_after_every_commit_both_drafters_are_as_good_as_new():
     check_as_good_as_new(lambda: MergedDrafter(head_drafters()), accept=accept_paths)
     check_as_good_as_new(lambda: TrieDrafter(head_drafters(), 9))
-
-
-# ---------------------------------------------------------------- merging never accepts less
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_greedy_text_equals_plain_decoding(seed):
-    target = random_gpt(seed)
-    pair = [HeadDrafter(head, 4, 3, 6) for head in random_heads(target, seed)]
-    drafters = MergedDrafter(pair), TrieDrafter(pair, 12)
-    check_greedy(target, [1, 2], *(lambda sampler, dice, d=d: speculate(  # window: 32
-        target, d, [1, 2], sampler, dice, accept_paths) for d in drafters))
-    assert all(len(d.propose(1, 9)) <= 1 + 12 for d in drafters)
-
-
-def subtree(tree, target_probs, rows):
-    """These rows of a tree as a tree of their own, with their rows of the target's opinions."""
-    rows, parents = list(rows), tree.parents.tolist()
-    alone = Tree(tree.tokens[rows], [-1] + [rows.index(parents[row]) for row in rows[1:]])
-    return alone, target_probs[rows]
-
-
-def test_merging_accepts_what_the_better_head_would_have():
-    """Temperature 0, equal per-head budget, every step of real decodings: never less than either
-    head, and never more, for the union holds nothing else."""
-    differ, longest = 0, 0
-    for seed in (0, 1, 3):
-        target = random_gpt(seed)
-        merged = MergedDrafter([HeadDrafter(h, 4, 3, 6) for h in random_heads(target, seed)])
-        steps = speculate(target, merged, [1, 2], Sampler(0), Dice(0), accept_paths)
-        next(steps)
-        for _ in range(15):
-            seen = next(steps).detail
-            tree, path, target_probs = seen.tree, seen.path, seen.target_probs
-            n = (len(tree) - 1) // 2
-            singles = [len(walk(*subtree(tree, target_probs, rows), Dice(0))[0])
-                       for rows in (range(n + 1), [0, *range(n + 1, len(tree))])]
-            assert len(path) == max(singles)
-            differ, longest = differ + (singles[0] != singles[1]), max(longest, len(path))
-    assert differ > 20 and longest > 2  # else the test would say little
-
-
-# ---------------------------------------------------------------- the trie
-
-
-def random_scores(tree, seed):
-    generator = torch.Generator().manual_seed(seed)
-    scores = [0.0]
-    for parent in tree.parents.tolist()[1:]:
-        scores.append(scores[parent] - float(torch.rand(1, generator=generator)))
-    return scores
-
-
-def best_part(tree, scores, budget):
-    return keep_rows(tree.tokens.tolist(), tree.parents.tolist(), scores,
-                     best_nodes(scores, budget))
-
-
-def one_per_prefix(tree):
-    """A tree without equal siblings, as a head drafts it."""
-    merged, _ = trie_merge([tree], [random_scores(tree, 1)], 99)
-    return merged
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_trie_never_has_fewer_distinct_prefixes_at_equal_total_budget(seed):
-    big = [one_per_prefix(random_tree(s, vocab=4, size=20)) for s in (seed, seed + 500)]
-    scores = [random_scores(tree, seed + i) for i, tree in enumerate(big)]
-    for budget in (2, 4, 8):
-        halves = [best_part(t, s, budget // 2)[0] for t, s in zip(big, scores, strict=True)]
-        plain = merge(*halves)
-        trie, trie_scores = trie_merge(big, scores, budget)
-        assert len(distinct_prefixes(trie)) == len(trie) - 1 <= budget
-        assert len(distinct_prefixes(trie)) >= len(distinct_prefixes(plain))
-        assert distinct_prefixes(trie) <= distinct_prefixes(merge(*big))
-        parents = trie.parents.tolist()
-        assert all(trie_scores[parents[r]] >= trie_scores[r] for r in range(1, len(trie)))
 
 
 def test_bad_input():

@@ -1,26 +1,23 @@
 """A tree that knows its price: its size is the best one, and nothing is lost by choosing it."""
 
 import importlib
-import itertools
 
 import numpy as np
 import pytest
 import torch
 
 from ddtree import best_first, marginal_children
-from exact import ToyDraft, ToyModel, check_greedy, loop_bias, random_gpt, wrong_variants
+from exact import ToyDraft, ToyModel, loop_bias, wrong_variants
 from nanogpt.exact.slips import changed, replaced
 from nanogpt.sampling import Sampler
 from priced_trees import (
     PricedChainDrafter,
     PricedTreeDrafter,
-    decode_priced,
-    decode_priced_chain,
     prices,
     slopes,
     worth_verifying,
 )
-from test_ddtree import random_drafter
+from test_ddtree import ToyBlock
 from tree_attention import TreeDrafter, multi_round, speculate
 
 wrong = importlib.import_module("05_ddtree.wrong")
@@ -68,20 +65,12 @@ def test_the_price_of_a_row_decides(curve, log_probs, chosen):
 # ---------------------------------------------------------------- losslessness
 
 
-class ToyBlock(ToyDraft):
-    """Random marginals for every text, as one pass would give them."""
-
-    def children(self, root, room):
-        rows = [self.model.logits((*self.text, root, slot)) for slot in range(min(2, room))]
-        return marginal_children(torch.stack(rows).log_softmax(-1))
-
-
 @pytest.mark.parametrize("sampler", [Sampler(1), Sampler(0.7, top_p=0.8)], ids=str)
 def test_trees_by_price_lose_nothing(sampler):
     sizes = set()
 
     def start(target, dice):
-        drafter = PricedTreeDrafter(ToyBlock(ToyModel(4, 3)), [1, 1.1, 1.25, 1.45, 1.7, 2.0], 0.3)
+        drafter = PricedTreeDrafter(ToyBlock(4, slots=2), [1, 1.1, 1.25, 1.45, 1.7, 2.0], 0.3)
         for step in speculate(target, drafter, [0, 1], sampler, dice):
             sizes.add(step.drafted)
             yield step
@@ -136,7 +125,7 @@ def rounds(drafter, accepted, count):
 
 
 def test_a_drafter_that_does_not_pay_pauses_and_tries_again():
-    sizes = rounds(PricedTreeDrafter(ToyBlock(ToyModel(1, 3)), [1, 1, 1], 10), 0, 300)
+    sizes = rounds(PricedTreeDrafter(ToyBlock(1, slots=2), [1, 1, 1], 10), 0, 300)
     passes = [i for i, size in enumerate(sizes) if size]
     assert passes[0] == 0 and 2 < len(passes) < 8
 
@@ -147,17 +136,3 @@ def test_luck_makes_longer_chains():
         rounds(PricedChainDrafter(TreeDrafter(ToyDraft(ToyModel(1, 3)), ()), price, 0), n, 30)
         for n in (0, 9))
     assert max(unlucky[5:]) < min(lucky[5:]) == 4
-
-
-# ---------------------------------------------------------------- on the network
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_greedy_text_equals_plain_decoding(seed):
-    target = random_gpt(seed)
-    for transition, curve in itertools.product((False, True), ({1: 1, 9: 1}, {1: 1, 9: 3})):
-        network, price = random_drafter(target, seed, transition=transition), prices(curve, 9)
-        check_greedy(target, [1, 2, 3], *(
-            lambda sampler, dice, decode=decode: decode(
-                target, network, price, 0.1, [1, 2, 3], sampler, dice)  # noqa: B023
-            for decode in (decode_priced, decode_priced_chain)))
