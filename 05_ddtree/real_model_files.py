@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from nanogpt.checkpoint import CHECKPOINTS
-from nanogpt.transformers_model import TransformersModel, check_branching, pack, pick_dtype
+from nanogpt.packing import pack_layers
+from nanogpt.transformers_model import TransformersModel, check_branching, pick_dtype
 
 try:  # the extra [real]; need_transformers says so if it is missing
     import huggingface_hub
@@ -105,7 +106,7 @@ def load_model(name, device, precision):
         raise ValueError(f"the model '{name}' does not fit into the memory of {device}; take a "
                          "smaller one, or --device cpu") from None
     if packed == torch.bfloat16 or (packed and model.num_parameters() < LARGEST_PACKED):
-        pack(model, packed)
+        pack_layers(model, packed)  # the output matrix, too: it is large here
     target = TransformersModel(model)
     check_branching(target)
     return target

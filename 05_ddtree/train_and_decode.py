@@ -37,8 +37,6 @@ def read_flags(argv):
     p.add_argument("--sweep", action="store_true",
                    help="more budgets, on conditionals, too, a 7-gram and chapter 02's tree")
     cli.temperatures_flag(p)
-    p.add_argument("--own-texts", action="store_true",
-                   help="train the drafter on the target's own greedy texts as well")
     p.add_argument("--no-transition", action="store_true",
                    help="the paper's drafter: marginals alone, no table of transitions")
     p.add_argument("--quick", action="store_true",
@@ -60,7 +58,7 @@ def read_flags(argv):
 def load_models(args, dataset, device):
     """Train or load -> the target, its block drafter, the small GPT, as copies for decoding."""
     target, block = get_target_and_drafter(
-        args, dataset, device, args.block_size, args.own_texts, not args.no_transition)
+        args, dataset, device, args.block_size, not args.no_transition)
     small = get_gpt("draft", dataset, device, args.retrain)
     return target, block, for_decoding(small, args.precision)
 

@@ -9,7 +9,6 @@ exp(-(k - 1) / gamma), as in DFlash.
 from dataclasses import asdict
 
 import torch
-from tqdm import tqdm
 
 from nanogpt import graphs
 from block_diffusion import BlockConfig, BlockDrafter
@@ -26,8 +25,6 @@ BLOCK_ROWS = 432  # rows of all blocks on one sequence
 # Positions over which a slot's weight in the loss falls to 1/e. DFlash takes 4 for blocks of 8 and
 # 7 for 16; blocks of 5, and walks that get less far, need a smaller one.
 GAMMA = 2.0
-GREEDY_TEXTS = 256  # texts of the target's own ...
-PROMPT = 48  # ... after prompts of so many tokens
 
 
 def block_mask(anchors, T, rows):
@@ -44,19 +41,6 @@ def block_mask(anchors, T, rows):
     block = torch.arange(A, device=anchors.device).repeat_interleave(rows)  # (A*rows,)
     own = (block[:, None] == block[None, :]).expand(B, -1, -1)  # (B, A*rows, A*rows)
     return torch.cat([context, own], -1)[:, None]
-
-
-@torch.inference_mode()
-def greedy_continuations(target, prompts, length):
-    """The target's own greedy texts: prompts (B, P) -> tokens (B, P + length), on the CPU."""
-    tokens, cache = prompts.to(target.device), target.new_cache(len(prompts))
-    pieces = [tokens]
-    for _ in range(length):
-        logits, _ = target(tokens, cache=cache)
-        cache.commit(list(range(tokens.shape[1])))
-        tokens = logits[:, -1:].argmax(-1)  # (B, 1): from here on, one row per forward
-        pieces.append(tokens)
-    return torch.cat(pieces, 1).cpu()
 
 
 def drafter_loss(drafter, tokens, anchors, sampler):
@@ -106,26 +90,13 @@ def drafter_validation_loss(drafter, dataset):
     return float(sum(losses)) / len(losses)
 
 
-def greedy_texts(target, dataset, recipe):
-    """GREEDY_TEXTS continuations of training prompts, (n, block_size)."""
-    generator = step_generator(recipe, recipe.steps)
-    prompts, _ = dataset.batch(dataset.train, GREEDY_TEXTS, PROMPT, generator)
-    fast, length = for_decoding(target), target.block_size - PROMPT
-    return torch.cat([
-        greedy_continuations(fast, part, length)
-        for part in tqdm(prompts.split(64), desc="greedy texts of the target")
-    ])
-
-
-def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=False,
-                recipe=RECIPE, folder=None):
+def get_drafter(target, dataset, block_config, device, retrain=False, recipe=RECIPE, folder=None):
     """A trained BlockDrafter: loaded if it was trained before, else trained now.
 
-    target: a trained GPT in float32; it is frozen. own_texts: every other batch is the target's
-    own greedy text instead of the corpus.
+    target: a trained GPT in float32; it is frozen.
     """
     config = {"block": asdict(block_config), "recipe": asdict(recipe), "block_rows": BLOCK_ROWS,
-              "gamma": GAMMA, "own_texts": own_texts and [GREEDY_TEXTS, PROMPT],
+              "gamma": GAMMA, "own_texts": False,  # in the key of the weights that came along
               "target": fingerprint(target), "corpus": dataset.sha256,
               "tokenizer": dataset.tokenizer_name}
     path = checkpoint_path("block-drafter", config, folder)
@@ -134,21 +105,12 @@ def get_drafter(target, dataset, block_config, device, retrain=False, own_texts=
     drafter = BlockDrafter(target, block_config).to(device)
     length, T, B = block_config.length, target.block_size, recipe.batch_size
     anchors_each = max(1, BLOCK_ROWS // (length + 1))
-    own = []  # greedy texts, made when training needs them first
 
     def batch_loss(step):
         generator = step_generator(recipe, step)
-        # Greedy text needs greedy labels: there the drafter should follow the target's loops.
-        if own_texts and step % 2:
-            if not own:
-                own.append(greedy_texts(target, dataset, recipe))
-            first, sampler = PROMPT, Sampler(0.0)  # the prompt itself is not the target's
-            tokens = own[0][torch.randint(len(own[0]), (B,), generator=generator)]
-        else:
-            first, sampler = 1, Sampler(1.0)
-            tokens, _ = dataset.batch(dataset.train, B, T, generator)
-        anchors = torch.randint(first, T - length, (B, anchors_each), generator=generator)
-        return drafter_loss(drafter, tokens.to(device), anchors.to(device), sampler)
+        tokens, _ = dataset.batch(dataset.train, B, T, generator)
+        anchors = torch.randint(1, T - length, (B, anchors_each), generator=generator)
+        return drafter_loss(drafter, tokens.to(device), anchors.to(device), Sampler())
 
     fit(drafter, batch_loss, recipe, path, config, "block-diffusion drafter",
         evaluate=lambda: drafter_validation_loss(drafter, dataset), retrain=retrain)
@@ -168,17 +130,16 @@ def drafter_for_decoding(drafter, target):
 
 def longest_block(size):
     """The longest block that training a drafter for a target of this size leaves room for."""
-    return SIZES[size].block_size - PROMPT - 1  # behind a prompt and the root
+    return SIZES[size].block_size - 2  # behind a token of context and the root
 
 
-def get_target_and_drafter(args, dataset, device, length=5, own_texts=False,
-                           transition=True):
+def get_target_and_drafter(args, dataset, device, length=5, transition=True):
     """A target and its drafter, trained or loaded -> decoding copies of both.
 
     args: the flags of cli.parser and cli.target_flags; length: L; transition: see BlockConfig.
     """
     trained = get_gpt(args.size, dataset, device, args.retrain)
     drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, length, transition),
-                          device, args.retrain, own_texts)
+                          device, args.retrain)
     target = for_decoding(trained, args.precision)
     return target, drafter_for_decoding(drafter, target)

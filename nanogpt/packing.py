@@ -139,9 +139,17 @@ def pack(model, dtype):
             head.register_forward_pre_hook(lambda layer, inputs: (inputs[0].float(),))
             model.lm_head = head
         return
+    pack_layers(model, dtype, ("lm_head",))  # close logits decide tokens
+
+
+def pack_layers(model, dtype, but=()):
+    """Replace the linear layers of a float32 model on the CPU by packed ones, in place.
+
+    Those with a bias stay, and those of a name in `but`.
+    """
     places = [(parent, name, child) for parent in model.modules()
               for name, child in parent.named_children()
-              if isinstance(child, nn.Linear) and name != "lm_head"]  # close logits decide tokens
+              if type(child) is nn.Linear and child.bias is None and name not in but]
     plain_rows = count_plain_rows([linear for *_, linear in places], dtype)
     for parent, name, linear in places:
         # Inside an MLP bfloat16 may stay: the next layer would round it anyway.

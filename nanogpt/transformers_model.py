@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from nanogpt.device import bf16_is_faster
-from nanogpt.packing import PRECISIONS, PackedLinear, can_pack, count_plain_rows, packed_dtype
+from nanogpt.packing import PRECISIONS, can_pack, packed_dtype
 
 try:  # the extra [real]
     import transformers
@@ -286,17 +286,6 @@ def pick_dtype(precision, device):
         return wanted, None
     # Norms, attention and the residual stream stay in float32; only the products are rounded.
     return torch.float32, wanted if can_pack(wanted) else None
-
-
-def pack(model, dtype):
-    """Replace the linear layers of a float32 model by packed ones, in place, the output matrix
-    too; those with a bias stay."""
-    places = [(parent, name, child) for parent in model.modules()
-              for name, child in parent.named_children()
-              if type(child) is nn.Linear and child.bias is None]
-    plain_rows = count_plain_rows([linear for *_, linear in places], dtype)
-    for parent, name, linear in places:
-        setattr(parent, name, PackedLinear(linear, dtype, plain_rows=plain_rows))
 
 
 class Greedy:

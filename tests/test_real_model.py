@@ -19,14 +19,13 @@ from nanogpt.cli import run
 from nanogpt.data import CharTokenizer
 from nanogpt.decoding import Step, collect, plain_decode
 from nanogpt.exact.slips import changed
-from nanogpt.packing import PackedLinear, can_pack
+from nanogpt.packing import PackedLinear, can_pack, pack_layers
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.transformers_model import (
     BranchingCache,
     Greedy,
     TransformersModel,
     check_branching,
-    pack,
 )
 from ngram import LookupDrafter, TextTable
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate, walk
@@ -265,7 +264,7 @@ def test_packed_weights(dtype, bound):
     mlp = target.model.model.layers[0].mlp
     mlp.down_proj = torch.nn.Linear(64, 32)  # a packed layer would drop the bias
     before = alone(target.model, CONTEXT)[0]
-    pack(target.model, dtype)
+    pack_layers(target.model, dtype)
     assert isinstance(mlp.down_proj, torch.nn.Linear) and isinstance(mlp.up_proj, PackedLinear)
     assert target.precision == str(dtype).removeprefix("torch.")
     check_branching(target)
