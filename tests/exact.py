@@ -1,7 +1,5 @@
 """What the chapters' tests share: toy models and exact enumeration, small random networks."""
 
-import itertools
-
 import torch
 
 from iid_trees import shape_of
@@ -24,7 +22,7 @@ from tree_attention import speculate, walk
 __all__ = [
     "KINDS", "AsGoodAsNew", "EnumeratingDice", "GPTModel", "Tables", "ToyCache", "ToyDraft",
     "ToyModel", "ToyTarget", "all_trees", "bias_and_length", "check_as_good_as_new",
-    "check_greedy", "grid", "loop_bias", "loop_distribution", "outcomes", "output_distribution",
+    "check_greedy", "loop_bias", "loop_distribution", "outcomes", "output_distribution",
     "random_gpt", "tables", "target_distribution", "total_variation", "wrong_variants",
 ]
 
@@ -37,13 +35,6 @@ def all_trees(parents, models):
 def bias_and_length(rule, parents, models):
     """Total variation and mean accepted length on these parents, see nanogpt.exact.trees."""
     return trees.bias_and_length(rule, shape_of(tuple(parents)), models)
-
-
-def grid(**axes):
-    """Every combination of the named values, as dicts: grid(a=(1, 2), b=(3,))."""
-    return [
-        dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
-    ]
 
 
 def wrong_variants(table, *names, but=()):

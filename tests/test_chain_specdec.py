@@ -21,7 +21,6 @@ from exact import (
     ToyDraft,
     ToyModel,
     check_greedy,
-    grid,
     loop_bias,
     outcomes,
     random_gpt,
@@ -52,10 +51,11 @@ def bias(sampler, k, draft="random", rounds=1, length=None, allowed=None):
         sampler, rounds, length or k + 2, ToyModel(5, 3, allowed=allowed))
 
 
-@pytest.mark.parametrize("case", grid(k=(1, 2, 3), draft=DRAFTS), ids=str)
-def test_output_distribution_is_the_targets_exactly(case):
-    for sampler in SAMPLERS if case["k"] < 3 else SAMPLERS[::2]:
-        assert bias(sampler, **case) < 1e-12, sampler
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("drafts", DRAFTS)
+def test_output_distribution_is_the_targets_exactly(drafts, k):
+    for sampler in SAMPLERS if k < 3 else SAMPLERS[::2]:
+        assert bias(sampler, k, drafts) < 1e-12, sampler
 
 
 def test_disjoint_supports_and_several_rounds():

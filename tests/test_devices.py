@@ -17,14 +17,15 @@ from torch.overrides import TorchFunctionMode
 import train_drafter
 import train_heads
 from nanogpt import checkpoint, graphs, train
-from block_diffusion import BlockConfig, BlockDrafter
 from conditional_marginals import decode_conditional
 from merged_trees import prefixes
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact import enumeration
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
+from test_chain_specdec import random_gpt
 from test_cli import CHAPTERS, ROOT, start
+from test_ddtree import random_drafter
 
 HOST, AWAY = torch.device("cpu"), torch.device("cuda", 0)
 ANYWHERE = {"to", "cpu", "copy_", "_has_compatible_shallow_copy_type"}  # take tensors of two places
@@ -219,14 +220,9 @@ def captured(monkeypatch):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     pairs = []
     for _ in range(2):
-        torch.manual_seed(5)
-        target = GPT(GPTConfig(20, 64, 4, 2, 16)).double()
-        for parameter in target.parameters():
-            torch.nn.init.normal_(parameter, std=0.5)
-        network = BlockDrafter(target, BlockConfig.reading(target, 4)).double()
-        for parameter in network.parameters():
-            torch.nn.init.normal_(parameter, std=0.5)
-        pairs.append((target.to(device).eval(), network.to(device).eval()))
+        target = random_gpt(5, vocab=20, block_size=64)
+        network = random_drafter(target, 5, transition=True)
+        pairs.append((target.to(device), network.to(device)))
     target, network = pairs[1]
     target.forward = graphs.CapturedGPT(target)
     network.forward = graphs.CapturedDrafter(network)

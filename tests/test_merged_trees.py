@@ -150,8 +150,3 @@ def test_what_the_drafters_make_of_both_trees():
 def test_after_every_commit_both_drafters_are_as_good_as_new():
     check_as_good_as_new(lambda: MergedDrafter(head_drafters()), accept=accept_paths)
     check_as_good_as_new(lambda: TrieDrafter(head_drafters(), 9))
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="budget is 0"):
-        TrieDrafter([], 0)

@@ -135,14 +135,6 @@ def test_auto_packs_wide_models_alone(monkeypatch, can, faster, dtype):
         assert packed.get(width) == expected
 
 
-def small_gpt(width=32):
-    torch.manual_seed(0)
-    model = GPT(GPTConfig(11, 32, 2, 2, width))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    return model
-
-
 @pytest.fixture(params=["bfloat16", "float32"])
 def precision(request):
     """One that this machine can pack."""
@@ -170,7 +162,7 @@ def test_a_packed_product_is_right_to_its_rounding(precision, plain_rows, rows):
 
 
 def test_a_packed_model_is_the_same_network(precision):
-    model, tokens = small_gpt(192), torch.randint(11, (1, 20))
+    model, tokens = random_gpt(0, width=192).float(), torch.randint(11, (1, 20))
     packed, dtype = for_decoding(model, precision), getattr(torch, precision)
     assert packed_dtype(packed) == dtype and packed_dtype(model) is None
     assert precision_of(packed) == precision and precision_of(model) == "float32"
@@ -183,7 +175,8 @@ def test_a_packed_model_is_the_same_network(precision):
 
 
 def test_a_packed_model_can_be_copied_and_packed_again(precision):
-    packed, tokens = for_decoding(small_gpt(192), precision), torch.randint(11, (1, 20))
+    packed = for_decoding(random_gpt(0, width=192).float(), precision)
+    tokens = torch.randint(11, (1, 20))
     for twin in (copy.deepcopy(packed), for_decoding(packed, precision), for_decoding(packed)):
         assert twin is not packed and packed_dtype(twin) == getattr(torch, precision)
         assert torch.equal(twin(tokens)[0], packed(tokens)[0])
@@ -195,8 +188,6 @@ def test_a_packed_model_can_be_copied_and_packed_again(precision):
         for_decoding(packed, other)
     with pytest.raises(ValueError, match="precision is 'int8'"):
         for_decoding(packed, "int8")
-
-
 
 
 # ---------------------------------------------------------------- rotary positions

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 import single_step_rules
-from exact import grid, wrong_variants
+from exact import wrong_variants
 from global_resolution import GR, CappedGR, smallest_cut
 from nanogpt.exact.slips import replaced
 from nanogpt.exact.trees import KINDS, all_tuples, related
@@ -46,9 +46,10 @@ def flow_error(step, draft, target, k, replacement=True):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", RULES)
 def test_outgoing_flow_is_the_expectation_of_accept_and_fits(step, kind):
-    for case in grid(k=(1, 2, 3), scale=(1.0, 0.6, 0.05, 0.0)):
-        draft, target = problems(kind, 4, scale=case["scale"])
-        assert flow_error(step, draft, target, case["k"]) < 1e-12, case
+    for scale in (1.0, 0.6, 0.05, 0.0):
+        draft, target = problems(kind, 4, scale=scale)
+        for k in (1, 2, 3):
+            assert flow_error(step, draft, target, k) < 1e-12, (scale, k)
     draft, target = problems(kind, 5)
     assert flow_error(step, draft, target, 4) < 1e-12
 
@@ -123,13 +124,14 @@ def largest_flow(draft, target, k):
     return -linprog(-np.ones(len(edges)), A_ub=limits, b_ub=capacity).fun
 
 
-@pytest.mark.parametrize("case", grid(kind=KINDS, k=(1, 2, 3)), ids=str)
-def test_gr_reaches_the_smallest_cut_and_no_linear_program_does_better(case):
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gr_reaches_the_smallest_cut_and_no_linear_program_does_better(kind, k):
     for V, scale in ((3, 1.0), (4, 0.7), (5, 1.0)):
-        draft, target = problems(case["kind"], V, n=3, scale=scale, seed=V)
-        value, _ = smallest_cut(draft, target, case["k"])
-        assert GR(draft, target, case["k"]).out.sum(-1) == pytest.approx(value, abs=1e-10)
-        best = [largest_flow(*row, case["k"]) for row in zip(draft, target, strict=True)]
+        draft, target = problems(kind, V, n=3, scale=scale, seed=V)
+        value, _ = smallest_cut(draft, target, k)
+        assert GR(draft, target, k).out.sum(-1) == pytest.approx(value, abs=1e-10)
+        best = [largest_flow(*row, k) for row in zip(draft, target, strict=True)]
         assert value == pytest.approx(best, abs=1e-9)
 
 
