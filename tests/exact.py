@@ -5,26 +5,12 @@ import torch
 from iid_trees import shape_of
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact import trees
-from nanogpt.exact.enumeration import (
-    EnumeratingDice,
-    loop_distribution,
-    outcomes,
-    output_distribution,
-    target_distribution,
-    total_variation,
-)
-from nanogpt.exact.toy_models import ToyCache, ToyDraft, ToyModel, ToyTarget, loop_bias
+from nanogpt.exact.enumeration import outcomes, target_distribution, total_variation
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget, loop_bias
 from nanogpt.exact.trees import KINDS, Tables, tables
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import speculate, walk
-
-__all__ = [
-    "KINDS", "AsGoodAsNew", "EnumeratingDice", "GPTModel", "Tables", "ToyCache", "ToyDraft",
-    "ToyModel", "ToyTarget", "all_trees", "bias_and_length", "check_as_good_as_new",
-    "check_greedy", "loop_bias", "loop_distribution", "outcomes", "output_distribution",
-    "random_gpt", "tables", "target_distribution", "total_variation", "wrong_variants",
-]
 
 
 def all_trees(parents, models):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nanogpt import bench
+from exact import random_gpt
 from nanogpt.clock import interpolate
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import Generation, Step, collect, plain_decode, timed
@@ -19,7 +20,6 @@ from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
 from ngram import NGramDraft
 from priced_trees import prices
-from test_chain_specdec import random_gpt
 from test_ddtree import random_drafter
 from test_dual_draft_routing import random_heads
 from tree_attention import Tree, TreeBigram, TreeDrafter, TreeGPT, speculate, walk

@@ -18,12 +18,12 @@ import train_drafter
 import train_heads
 from nanogpt import checkpoint, graphs, train
 from conditional_marginals import decode_conditional
+from exact import random_gpt
 from merged_trees import prefixes
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact import enumeration
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
-from test_chain_specdec import random_gpt
 from test_cli import CHAPTERS, ROOT, start
 from test_ddtree import random_drafter
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nanogpt import data, packing, weights
+from exact import random_gpt
 from nanogpt.data import (
     CharTokenizer,
     hold_out,
@@ -20,7 +21,6 @@ from nanogpt.decoding import Context, Step, collect
 from nanogpt.model import GPT, GPTConfig, norm, rope_tables, rotate
 from nanogpt.packing import PackedLinear, can_pack, for_decoding, packed_dtype, precision_of
 from nanogpt.sampling import Dice, Sampler
-from test_chain_specdec import random_gpt
 
 # ---------------------------------------------------------------- data
 

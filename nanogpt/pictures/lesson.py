@@ -17,38 +17,27 @@ from functools import cache
 
 import matplotlib.pyplot as plt
 import torch
-from IPython.display import HTML, Image, Markdown, display
+from IPython.display import Markdown, display
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-from nanogpt.bench import compare, print_results, speedup, summarize, why_not_faster
+from nanogpt.bench import compare, summarize
 from nanogpt.cli import print_table
-from nanogpt.clock import cost_curve, interpolate, median_ms
+from nanogpt.clock import cost_curve
 from nanogpt.data import held_out_prompts, load_dataset
 from nanogpt.decoding import collect, plain_decode, tokens_on
-from nanogpt.device import device_name, pick_device, synchronize
+from nanogpt.device import device_name, pick_device
 from nanogpt.exact.enumeration import (
     loop_distribution,
     outcomes,
-    output_distribution,
     target_distribution,
     total_variation,
 )
 from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
-from nanogpt.packing import for_decoding, precision_of
+from nanogpt.packing import for_decoding
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
-
-__all__ = [
-    "HTML", "ROOT", "Dice", "Image", "Markdown", "Sampler", "ToyDraft", "ToyModel", "ToyTarget",
-    "collect", "compare", "cost_curve", "device_name", "display", "for_decoding", "get_gpt",
-    "grade", "held_out_prompts", "interpolate", "load_dataset", "load_gpt", "loop_distribution",
-    "median_ms", "outcomes", "output_distribution", "pick_device", "plain_decode", "plots",
-    "plt", "precision_of", "print_results", "print_table", "replaced", "setting", "show",
-    "speedup", "summarize", "synchronize", "target_distribution", "tokens_on", "torch",
-    "total_variation", "why_not_faster",
-]
 
 set_matplotlib_formats("retina")  # two pixels for one: sharp on a phone
 
