@@ -66,11 +66,13 @@ def registry(target, heads, sampler, budget):
 
 @dataclass
 class Proposal:
-    """Both heads' trees below one token of the text: for each head the accepted drafts (the bonus
-    token not counted), and the mean confidence."""
+    """Both heads' trees below one token of the text: for each head the accepted drafts (the
+    target's own token not counted), and the mean confidence. newest: the root, and before it the
+    newest token that the target has read."""
 
     lengths: list
     means: list
+    newest: list = ()
 
 
 def agreement(tree, future):
@@ -96,7 +98,8 @@ def propose_everywhere(target, pair, text, first):
         both.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
         trees, scores = both.propose_both(text[root], len(text) - 1 - root)
         proposals[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
-                                   [mean_confidence(s) for s in scores])
+                                   [mean_confidence(s) for s in scores],
+                                   text[root - 1:root + 1])
     return proposals
 
 
@@ -123,21 +126,29 @@ def texts_of(target, prompts, sampler, length):
             for i, prompt in enumerate(prompts)]
 
 
-def taus(known):
-    """{router: tau}, the bonus token included. known: {position: Proposal} of each text."""
+def routers():
+    """{name: choose(proposal) -> which head}. Only the oracle looks at the accepted lengths."""
     dice = Dice(0)
-    routers = {"a coin chooses": lambda step: int(dice.flip(0.5)), "head 1 alone": lambda step: 0,
-               "head 2 alone": lambda step: 1, "routed": lambda step: route(step.means),
-               "oracle": lambda step: route(step.lengths)}
+    return {"head 1 alone": lambda step: 0, "head 2 alone": lambda step: 1,
+            "a coin chooses": lambda step: int(dice.flip(0.5)),
+            "the surer head": lambda step: route(step.means),
+            "the oracle": lambda step: route(step.lengths)}
+
+
+def taus(known, choices):
+    """{router: tau}, the target's own token included. known: {position: Proposal} of each text."""
     return {name: 1 + mean([n for proposals in known for n in replay(proposals, choose)])
-            for name, choose in routers.items()}
+            for name, choose in choices.items()}
 
 
-def print_routers(columns):
-    """Every router's tau on the same texts. columns: {title: known}, see taus."""
-    found = [taus(known) for known in columns.values()]
+def print_routers(columns, choices):
+    """Every router's tau on the same texts, and the gain over the better head alone.
+
+    columns: {title: known}; choices: see taus.
+    """
+    found = [taus(known, choices) for known in columns.values()]
     rows = [[name, *(f"{line[name]:.2f}" for line in found)] for name in found[0]]
-    for name in ("routed", "oracle"):
+    for name in ("the surer head", "the oracle"):
         gains = (line[name] / max(line["head 1 alone"], line["head 2 alone"]) for line in found)
         rows.append([f"{name}, gain", *(f"{gain - 1:+.1%}" for gain in gains)])
     cli.print_table(["tau", *columns], rows)
@@ -183,9 +194,10 @@ def main(argv=None):
                                for text in texts]
         by_pair["mixed"], by_rival["mixed"] = (sum(k.values(), []) for k in (by_pair, by_rival))
         print(f"\ntemperature {temperature:g}; head 1 has learned verse, head 2 code\n")
-        print_routers(by_pair)
+        print_routers(by_pair, routers())
         print("one head that has learned both, in as many steps as the two together: " + ", ".join(
-            f"{kind} {taus(known)['head 1 alone']:.2f}" for kind, known in by_rival.items()))
+            f"{kind} {taus(known, routers())['head 1 alone']:.2f}"
+            for kind, known in by_rival.items()))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from nanogpt.pictures.plots import (
     MONO,
     NEWLINE,
     ORANGE,
-    RED,
     draw_tree,
     new_axes,
     tint,
@@ -84,39 +83,36 @@ def draw_heads(read, root, chains):
     return ax
 
 
-def draw_further(texts, known, shown, wrong=False, width=40):
+def draw_further(texts, known, shown, width=40):
     """A text whose letters are tinted by the head that reached further below them -> the Axes.
 
     texts: of every token; known: {position: Proposal}, see bench.propose_everywhere; a token
-    without one is context; shown: a range of positions; wrong: underline the router's mistakes.
+    without one is context; shown: a range of positions.
     """
     lines = math.ceil(len(shown) / width)
-    ax = new_axes(height=0.29 * (lines + wrong) + 0.55)
+    ax = new_axes(height=0.29 * (lines + 1) + 0.55)
     for i, place in enumerate(shown):
         x, y = i % width, i // width
-        if place in known:
-            (one, two), means = known[place].lengths, known[place].means
-            color, strength = (GREY, 0.12) if one == two else (HEADS[two > one], 0.6)
+        one, two = known[place].lengths if place in known else (0, 0)
+        if one != two:
             ax.add_patch(plt.Rectangle((x - 0.5, y - 0.45), 0.96, 0.9, edgecolor="none",
-                                       facecolor=tint(color, strength)))
-            if wrong and one != two and route(means) != route([one, two]):
-                ax.plot([x - 0.5, x + 0.46], [y + 0.42] * 2, color=RED, linewidth=2.5)
+                                       facecolor=tint(HEADS[two > one], 0.65 - 0.25 * (two > one))))
         ax.text(x, y, texts[place].replace("\n", NEWLINE), ha="center", va="center",
                 color=INK if place in known else FAINT, **MONO)
-    ax.set_title("green: head 1 reached further, pink: head 2", color=INK, fontsize=12, loc="left")
-    if wrong:
-        ax.text(0, lines, "red line: the surer head was wrong", va="center", color=RED)
-    ax.set(xlim=(-0.6, width - 0.4), ylim=(lines - (not wrong) + 0.5, -0.6))
+    ax.text(0, lines + 0.2, "green: head 1, pink: head 2, white: both equally far", va="center",
+            color=FAINT)
+    ax.set_title("After each character: who guessed further?", color=INK, fontsize=12, loc="left")
+    ax.set(xlim=(-0.6, width - 0.4), ylim=(lines + 0.7, -0.6))
     ax.axis("off")
     return ax
 
 
 def draw_rivals(trees, scores, text_of_token):
-    """Two heads' trees below each other; each edge carries c of the node to which it leads.
+    """Two heads' trees below each other; each edge shows c of the node to which it leads.
 
     trees, scores: see BothHeads.propose_both -> the two Axes.
     """
-    axes = new_axes(height=5.2, rows=2)
+    axes, means = new_axes(height=5.2, rows=2), [mean_confidence(logs) for logs in scores]
     for h, (ax, tree, logs) in enumerate(zip(axes, trees, scores, strict=True)):
         n = len(tree)
         c = torch.zeros(n, n)  # a row is a token of its own here: none comes twice
@@ -124,8 +120,9 @@ def draw_rivals(trees, scores, text_of_token):
         texts = [text_of_token(token).replace("\n", NEWLINE) for token in tree.tokens.tolist()]
         draw_tree(Tree(range(n), tree.parents, c), texts.__getitem__,
                   colors=[ORANGE] + [HEADS[h]] * (n - 1), ax=ax)
-        ax.texts[-1].set_text("on each edge: c of the node behind it" if h else "")
-        ax.set_title(f"head {h + 1}: mean confidence {mean_confidence(logs):.2f}", color=INK,
+        ax.texts[-1].set_text("on each edge: c of the node at its right end" if h else "")
+        verified = ", so it is verified" if h == route(means) else ""
+        ax.set_title(f"head {h + 1}: mean confidence {means[h]:.2f}{verified}", color=INK,
                      fontsize=12, loc="left")
     return axes
 

@@ -50,7 +50,7 @@ def main(argv=None):
     text = texts_of(target, prompts[:1], samplers[-1], 192)[0]
     first = len(prompts[0])
     ax = draw_further([dataset.tokenizer.decode([token]) for token in text],
-                      propose_everywhere(target, pair, text, first), range(first, len(text)), True)
+                      propose_everywhere(target, pair, text, first), range(first, len(text)))
     print(f"\nfigure: {plots.save(ax, args.out / 'further.png')}")
 
 
