@@ -245,14 +245,6 @@ def test_bad_input():
         next(speculate(ToyTarget(ToyModel(0)), FixedDrafter([], []), [], Sampler(1), Dice(0)))
 
 
-def test_trees_fill_the_window_to_its_last_row():
-    """16 rows, the top child always stays: 2 + 4 + 4 + 4 + 2 rows; then from 8 on 4 + 4."""
-    target = random_gpt(3, block_size=16)
-    drafter = TreeDrafter(TreeGPT(target), (1, 2, 1))
-    steps = collect(speculate(target, drafter, [1, 2], Sampler(0), Dice(0)), 30).steps
-    assert [step.drafted for step in steps[:6]] == [5, 5, 5, 1, 5, 5]
-
-
 def test_a_tree_may_be_as_deep_as_the_window_has_room_and_no_deeper():
     """A window of 32 rows: 2 of the prompt, the root's, 29 below it."""
     for depth, fits in ((29, True), (30, False)):
