@@ -11,7 +11,7 @@ import torch
 from matplotlib.patches import FancyBboxPatch
 
 from ddtree import DDTreeDrafter, best_first, marginal_children
-from nanogpt.bench import summarize, tau_uncertainty
+from nanogpt.bench import summarize
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -87,9 +87,9 @@ def draw_drafter(context, log_probs, text_of_token):
         box(ax, x - 0.2, 0.3, 0.4, 0.36, visible(text_of_token(token)), GREY)
     arrows(ax, middles[:len(context) - 1], 0.68, 0.94)
     ax.text(0, 0.1, "the text so far", va="center", color=FAINT)
-    box(ax, 0, 0.95, 5.2, 0.5, "the target, which has read it", GREY)
-    arrows(ax, middles[:1], 1.46, 1.94)
-    ax.text(wide, 1.68, "hidden states of three layers, fused", va="center", color=FAINT)
+    box(ax, 0, 0.95, 5.2, 0.5, "hidden states of the target, three layers fused", GREY)
+    ax.annotate("", (2.6, 1.94), (2.6, 1.46), arrowprops={  # to the block, not to one slot
+        "arrowstyle": "simple,head_width=2.4,tail_width=1.2", "color": GREY})
     box(ax, 0, 1.95, 5.2, 1.25, "", SKY)
     ax.text(2.6, 2.93, "the drafter: one pass over the block", ha="center", color=INK)
     box(ax, middles[0] - 0.2, 2.25, 0.4, 0.36, visible(text_of_token(context[-1])), BLUE)
@@ -99,6 +99,7 @@ def draw_drafter(context, log_probs, text_of_token):
         box(ax, x - 0.2, 2.25, 0.4, 0.36, "m", SKY)
         draw_guesses(ax, x - 0.38, 5.25, f"$q_{k}$", probs[k - 1], text_of_token,
                      0.75 / float(probs.max()))
+    ax.set_title("One pass, five distributions", color=INK, fontsize=12, loc="left")
     return ax
 
 
@@ -152,7 +153,8 @@ def draw_heap(ax, popped, waiting, places, label):
                       "edgecolor": INK if is_next else color,
                       "facecolor": "white" if waits else tint(BLUE, 0.3)})
     for order, (x, y) in enumerate(map(places.get, popped), 1):
-        ax.text(x - 0.33, y - 0.1, order, color=BLUE, fontweight="bold", ha="right", va="bottom")
+        ax.text(x - 0.25, y - 0.36, order, color="white", fontsize=11.5, ha="center", va="center",
+                bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
     ax.axis("off")
 
 
@@ -184,15 +186,16 @@ def draw_frontier(probs, names, after=(1, 3, 5)):
 def draw_budgets(tables, budgets):
     """Tau over the budget, a panel a temperature; both chains as level lines -> the Axes.
 
-    tables: {temperature: results of nanogpt.bench.compare}. The bars are two standard errors.
+    tables: {temperature: results of nanogpt.bench.compare}.
     """
     axes = new_axes(height=0.7 + 2.6 * len(tables), rows=len(tables))
     axes = axes if isinstance(axes, list) else [axes]
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
-        trees = [results[bench.ddtree_name(b)] for b in budgets]
-        ax.errorbar(budgets, [summarize(runs)["tau"] for runs in trees],
-                    [tau_uncertainty(runs) for runs in trees], color=INK, marker="o",
-                    label="DDTree")
+        taus = [summarize(results[bench.ddtree_name(b)])["tau"] for b in budgets]
+        ax.plot(budgets, taus, "o-", color=INK, label="DDTree")
+        for budget, tau in zip(budgets, taus, strict=True):
+            ax.text(budget, tau + 0.22, f"{tau:.2f}", ha="center", color=INK,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
         for name, look, label in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
                                   (bench.CHAIN, ":", "the same drafter's chain of 5")):
             ax.axhline(summarize(results[name])["tau"], color=FAINT, linestyle=look, label=label)
@@ -226,25 +229,22 @@ def draw_sizes(gains):
 
 
 def draw_paper(rows):
-    """Tau and speed-up of the paper's 60 settings: from the chain to the tree -> the Axes.
+    """Speed and tau of the tree over those of its chain, in the paper's 60 settings -> the Axes.
 
     rows: of bench.paper_rows.
     """
-    ax = new_axes(height=4.2)
+    ax = new_axes(height=3.2)
     chains, trees = [[row for row in rows if row.method == name] for name in ("DFlash", "DDTree")]
-    for chain, tree in zip(chains, trees, strict=True):  # of the same setting
-        ax.plot([chain.tau, tree.tau], [chain.speedup, tree.speedup], color=GREY, zorder=1,
-                linewidth=0.8)
-    for found, label, face in ((chains, "chain", "white"), (trees, "tree", INK)):
-        ax.scatter([r.tau for r in found], [r.speedup for r in found], s=20, edgecolor=INK,
-                   facecolor=face, zorder=2, label=label)
-    for price, look, label in ((1, ":", "a round costs 1 step"), (1.4, "--", "1.4 steps")):
-        ax.plot([0, 11], [0, 11 / price], color=FAINT, linestyle=look, zorder=0, label=label)
-    ax.set_xlim(0, 11.2)
-    ax.set_ylim(0, 9)
+    gains = sorted((tree.speedup / chain.speedup, tree.tau / chain.tau)
+                   for chain, tree in zip(chains, trees, strict=True))  # of the same setting
+    for found, face, label in zip(zip(*gains, strict=True), (INK, "white"),
+                                  ("speed", "tokens per forward"), strict=True):
+        ax.scatter(range(1, len(gains) + 1), found, s=20, edgecolor=INK, facecolor=face,
+                   label=label)
+    ax.set_ylim(1, 1.8)
     ax.legend(**LOOK, loc="upper left")
-    return plain_frame(ax, "Real models: each tree is faster than its chain",
-                       "tokens per forward (tau)", "speed-up over plain decoding")
+    return plain_frame(ax, "Real models: the tree divided by its chain",
+                       "the 60 settings, sorted by speed")
 
 
 # ---------------------------------------------------------------- one round
