@@ -2,7 +2,7 @@
 
     python -m nanogpt.does_it_pay                                        # the tables
     python -m nanogpt.does_it_pay --save nanogpt/measured/my-machine.json
-    python -m nanogpt.does_it_pay --markdown      # the README's table, of what was saved
+    python -m nanogpt.does_it_pay --markdown      # the tables of what was saved
 
 What was saved in nanogpt/measured stands in the closing lesson beside what it measures itself.
 """
@@ -140,8 +140,8 @@ def load_measured(folder=MEASURED):
 
 
 def markdown(columns, temperatures=TEMPERATURES, errors=False):
-    """A table: for each temperature tau (of the first machine) and every machine's speed-up; the
-    best of each column in bold.
+    """A table: for each temperature tau (of the first machine) and every machine's speed-up. The
+    best of each column is bold, where it beats plain decoding by more than two standard errors.
 
     columns: {machine: of `measured`}; errors: two decimals, and two standard errors behind them.
     """
@@ -150,15 +150,18 @@ def markdown(columns, temperatures=TEMPERATURES, errors=False):
         (f"{T}: tau", first["tables"][T], "tau", "{:.2f}"),
         *((machine, found["tables"][T], "speedup", fast) for machine, found in columns.items())]]
     names = list(max((table for _, table, *_ in wanted), key=len))  # that which has them all
-    lines = [["method and rule", *(title for title, *_ in wanted)], ["---"] * (len(wanted) + 1),
-             *([name] for name in names)]
-    for _, table, key, form in wanted:
+    lines = [["method", "rule"], ["---"] * (len(wanted) + 2),
+             *(name.rsplit(", ", 1) for name in names)]
+    for title, table, key, form in wanted:
+        lines[0].append(title)
         best = form.format(max(entry[key] for entry in table.values()))
         for row, name in zip(lines[2:], names, strict=True):
-            cell = form.format(table[name][key]) if name in table else ""
-            cell = f"**{cell}**" if cell == best else cell
-            if errors and cell:
-                cell += f" \u00b1 {table[name][f'{key}_error']:.2f}"
+            cell = "not run"
+            if name in table:
+                cell, error = form.format(table[name][key]), table[name][f"{key}_error"]
+                wins = cell == best and table[name][key] - error > 1
+                cell = f"**{cell}**" if wins else cell
+                cell += f" \u00b1 {error:.2f}" if errors else ""
             row.append(cell)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -174,7 +177,7 @@ def main(argv=None):
     p.add_argument("--eager", action="store_true", help="on a GPU: no recorded launches")
     p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
     p.add_argument("--markdown", action="store_true",
-                   help="measure nothing, print README's table of what was saved")
+                   help="measure nothing, print the tables of what was saved")
     args = p.parse_args(argv)
     if args.markdown:
         print(markdown(load_measured()), markdown(load_measured(), errors=True), sep="\n\n")

@@ -67,17 +67,17 @@ COLORS = (INK, GREEN, ORANGE, BLUE)  # of machines
 
 
 def draw_front(found, tokens=1000):
-    """How long `tokens` tokens take at temperature 1, and how many forwards: three bars.
+    """How long `tokens` tokens take at temperature 1, and how many passes: three bars.
 
-    found: what nanogpt.does_it_pay saved.
+    found: what nanogpt.does_it_pay saved. The chain's bar is blue.
     """
     ms, table = found["plain_ms"]["T = 1"] * tokens, found["tables"]["T = 1"]
     ax = new_axes(height=2.9)
     for y, (name, said) in enumerate(FRONT.items()):
         tau, fast = (table[name][key] if y else 1 for key in ("tau", "speedup"))
         ax.text(0, y - 0.28, said, va="bottom", color=INK)
-        ax.barh(y, ms / fast, 0.5, color=tint(BLUE if y else GREY, 0.75))
-        ax.text(ms / fast, y, f"  {ms / fast / 1e3:.1f} s,  {tokens / tau:,.0f} forwards",
+        ax.barh(y, ms / fast, 0.5, color=tint(BLUE if y == 1 else GREY, 0.75))
+        ax.text(ms / fast, y, f"  {ms / fast / 1e3:.2f} s,  {tokens / tau:,.0f} passes",
                 va="center", color=INK)
     ax.set(xlim=(0, 1.75 * ms), ylim=(len(FRONT) - 0.7, -0.8))
     ax.axis("off")
@@ -93,35 +93,36 @@ def draw_curves(columns):
     ax = new_axes()
     for (machine, found), color in zip(columns.items(), COLORS, strict=False):
         rows, ms = zip(*found["curve"], strict=True)
-        ax.plot(rows, [value / ms[0] for value in ms], "o-", color=color,
-                label=f"{machine}: one row takes {ms[0]:.2f} ms")
+        ax.plot(rows, [value / ms[0] for value in ms], "o-", color=color, label=machine)
     ax.set_xscale("log", base=2)
     ax.set_xticks(rows, [str(n) for n in rows])
     ax.minorticks_off()
     ax.set_ylim(0)
     ax.legend(**LOOK)
-    return plain_frame(ax, "What N rows cost, in forwards of one row", "rows N in one forward")
+    return plain_frame(ax, "The time of N rows, divided by that of one", "rows N in one forward")
 
 
-def draw_worth(columns, T="T = 1"):
-    """Speed-up over tau: each chapter's number, at its method with the most tokens a round.
+def draw_worth(columns):
+    """Speed-up over tau at T = 1: a dot for each method, and each chapter's number at the one with
+    the most tokens a round.
 
     On a line through the origin all rounds have one price. columns: as in draw_curves.
     """
-    ax, long, high = new_axes(height=4.2), 4.4, 2.4
+    ax = new_axes(height=4.2)
     for price in (1, 2, 4, 8):
-        end = min(long, high * price)
+        end = min(5, 2.4 * price)
         ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--")
-        ax.text(end, end / price, f" price {price}", color=FAINT,
-                **({"va": "bottom", "ha": "right"} if end == long else {"va": "top"}))
+        ax.text(end, end / price, f"price {price}", color=FAINT, ha="right", va="bottom")
     for (machine, found), color in zip(columns.items(), COLORS, strict=False):
-        lines = sorted(found["tables"][T].items(), key=lambda item: item[1]["tau"])
-        for chapter, line in {name[:2]: line for name, line in lines}.items():
-            ax.text(line["tau"], line["speedup"], chapter, color=color, ha="center", va="center",
-                    fontweight="bold")
-        ax.plot([], [], "s", color=color, label=machine)
-    ax.axhline(1, color=INK, linewidth=1, linestyle=":")
-    ax.set(xlim=(0, long), ylim=(0, high))
+        dots = sorted((line["tau"], line["speedup"], name[:2])
+                      for name, line in found["tables"]["T = 1"].items())
+        tau, fast, _ = zip(*dots, strict=True)
+        ax.plot(tau, fast, "o", color=color, markersize=4, label=machine)
+        for x, y, chapter in {dot[2]: dot for dot in dots}.values():
+            ax.text(x, y, f" {chapter} ", color=color, fontweight="bold",
+                    va="top" if chapter == "06" else "bottom",
+                    ha="right" if chapter in "0305" else "left")
+    ax.set(xlim=(0, 5), ylim=(0, 2.6))
     ax.legend(**LOOK, loc="upper left")
     return plain_frame(ax, "The same tokens, another price", "tau, tokens per round", "speed-up")
 
