@@ -21,7 +21,7 @@ from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
-from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate
+from tree_attention import Tree, TreeDrafter, TreeGPT, speculate
 
 DRAFTERS = ("#6A3D9A", FAINT)  # a hue for each; dashed is a chain, solid a tree
 
@@ -84,16 +84,15 @@ def save_examples(out):
 
 
 def step_round(args, dataset, device, prompt):
-    """An instructive round of multi-round rejection -> its trace; see nanogpt/pictures/step.py."""
+    """An instructive round of the walk -> its trace; see nanogpt/pictures/step.py."""
     target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
                      for size in (args.size, "draft"))
     sampler, dice, decode = Sampler(1.0), VisibleDice(args.seed), dataset.tokenizer.decode
-    drafter = TreeDrafter(TreeGPT(small), (2, 2), sampler, dice)
-    steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
+    steps = speculate(target, TreeDrafter(TreeGPT(small), (2, 2)), prompt, sampler, dice)
     rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)
     return trace(
         instructive(rounds, decode), decode, dataset.vocab_size, chapter="02", title="Draft trees",
-        rule="coins", drafted="drawn", say_draft="No token comes twice after the same node.",
+        rule="walk", drafted="top", say_draft="They are its two best guesses at each node.",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
-        f"{SIZES['draft'].label} drafter, a tree 2-2, multi-round rejection, temperature 1",
+        f"{SIZES['draft'].label} drafter, a tree 2-2, the walk, temperature 1",
         say_verify="Siblings do not see each other, and share a position.")

@@ -148,7 +148,8 @@ def step_round(args, dataset, device, prompt):
         guesses=[None] + [math.exp(logs[row] - logs[one["parents"][row]])
                           for row in range(1, len(logs))],
         confidence=[mean_confidence(s) for s in scores],
-        say_draft="At each edge stands its q.",
+        scores_are="c, the probability of the whole path",
+        say_draft="The number at a node is its c, the probability that the head gives to the path.",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, two heads with 6 "
         "draft nodes each, temperature 1",
         say_verify="The other head's tree is not among them.")

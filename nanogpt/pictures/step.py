@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--hide-scrollbars", "--enable-logging=stderr", "--allow-file-access-from-files")
-WIDTH, SECONDS = 560, 15  # of the GIF: on a phone its text is still 11 px high; in all
+WIDTH, SECONDS = 360, 15  # of the GIF: as wide as a phone; in all
 
 # ---------------------------------------------------------------- watching a decoder
 
@@ -157,7 +157,7 @@ def save_gif(html, gif):
             browse(f"{address}&frame={frame}", f"--window-size={WIDTH},{height}",
                    "--force-device-scale-factor=1.5", f"--screenshot={shot}")
             shots.append(Image.open(shot).convert("RGB"))
-    colors = shots[-1].quantize(64)  # the last picture has all colours; one palette for all
+    colors = shots[-1].quantize(96)  # the last picture has all colours; one palette for all
     shots = [shot.quantize(palette=colors, dither=Image.Dither.NONE) for shot in shots]
     shots[0].save(gif, save_all=True, append_images=shots[1:], optimize=True,
                   duration=1000 * SECONDS // len(shots), loop=1)  # twice, then it stands still
