@@ -126,22 +126,19 @@ def texts_of(target, prompts, sampler, length):
             for i, prompt in enumerate(prompts)]
 
 
-def routers():
-    """{name: choose(proposal) -> which head}. Only the oracle looks at the accepted lengths."""
-    dice = Dice(0)
-    return {"head 1 alone": lambda step: 0, "head 2 alone": lambda step: 1,
-            "a coin chooses": lambda step: int(dice.flip(0.5)),
-            "the surer head": lambda step: route(step.means),
-            "the oracle": lambda step: route(step.lengths)}
+# Which head is kept? Only the oracle looks at the accepted lengths.
+ROUTERS = {"head 1 alone": lambda step: 0, "head 2 alone": lambda step: 1,
+           "the surer head": lambda step: route(step.means),
+           "the oracle": lambda step: route(step.lengths)}
 
 
-def taus(known, choices):
+def taus(known, choices=ROUTERS):
     """{router: tau}, the target's own token included. known: {position: Proposal} of each text."""
     return {name: 1 + mean([n for proposals in known for n in replay(proposals, choose)])
             for name, choose in choices.items()}
 
 
-def print_routers(columns, choices):
+def print_routers(columns, choices=ROUTERS):
     """Every router's tau on the same texts, and the gain over the better head alone.
 
     columns: {title: known}; choices: see taus.
@@ -194,10 +191,9 @@ def main(argv=None):
                                for text in texts]
         by_pair["mixed"], by_rival["mixed"] = (sum(k.values(), []) for k in (by_pair, by_rival))
         print(f"\ntemperature {temperature:g}; head 1 has learned verse, head 2 code\n")
-        print_routers(by_pair, routers())
+        print_routers(by_pair)
         print("one head that has learned both, in as many steps as the two together: " + ", ".join(
-            f"{kind} {taus(known, routers())['head 1 alone']:.2f}"
-            for kind, known in by_rival.items()))
+            f"{kind} {taus(known)['head 1 alone']:.2f}" for kind, known in by_rival.items()))
 
 
 if __name__ == "__main__":
