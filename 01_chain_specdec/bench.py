@@ -1,12 +1,20 @@
-"""Chapter 01 on the runner: its decoders, and what the formulas predict for every K."""
+"""Chapter 01 on the runner: its decoders, every K beside the formula, the loop broken on purpose."""
+
+from importlib import import_module
 
 import torch
 
-from chain_specdec import acceptance_rate, draft, expected_speedup, expected_tokens, speculate_chain
-from nanogpt.bench import PLAIN, plain
+import chain_specdec
+from chain_specdec import acceptance_rate, draft, expected_tokens, speculate_chain
+from nanogpt.bench import PLAIN, median_round, plain, summarize
 from nanogpt.cli import print_table
 from nanogpt.clock import median_ms
-from nanogpt.sampling import Dice
+from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
+from nanogpt.exact.slips import changed, replaced
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
+from nanogpt.sampling import Dice, Sampler
+
+WRONG = import_module("01_chain_specdec.wrong").WRONG
 
 
 def registry(target, drafters, ks, sampler):
@@ -46,14 +54,46 @@ def draft_cost(drafter, prompt, sampler, device, k=4):
     return median_ms(one_chain, device) / k
 
 
-def print_every_k(alpha, curve, draft_ms):
-    """Print what the formulas predict for every K: here, and if further rows cost nothing.
+def print_every_k(results):
+    """Print for every drafter and K: tokens a round, as measured and by the formula; its price in
+    plain steps, their quotient, and the quotient if further rows cost nothing.
 
-    curve: {N: ms} with N = 1 and every K + 1; draft_ms: one draft token.
+    results: {name: list of Generation} of a `registry`, on the same prompts; medians of the times.
     """
-    one, rows = curve[1], []
-    for k in (n - 1 for n in curve if n > 1):
-        tokens, price = expected_tokens(alpha, k), (k * draft_ms + curve[k + 1]) / one
-        fast, free = (expected_speedup(tokens, k, one, draft_ms, ms) for ms in (curve[k + 1], one))
-        rows.append([k, f"{tokens:.2f}", f"{price:.2f}", f"{fast:.2f}x", f"{free:.2f}x"])
-    print_table(["K", "tokens", "price", "speed-up", "rows free"], rows)
+    (step, verbs), rows = median_round(results[PLAIN]), []
+    for name, generations in results.items():
+        if name != PLAIN:
+            tau, (ms, parts) = summarize(generations)["tau"], median_round(generations)
+            formula = expected_tokens(measured_alpha(generations), int(name.split("K=")[1]))
+            free = ms - parts["verify"] + verbs["verify"]
+            rows.append([name, f"{tau:.2f}", f"{formula:.2f}", f"{ms / step:.2f}",
+                         f"{tau * step / ms:.2f}x", f"{tau * step / free:.2f}x"])
+    print_table(["drafter", "tokens", "formula", "price", "speed-up", "rows free"], rows)
+
+
+def broken_loops():
+    """The loop as it is, and with one change at a time -> {change: total variation}.
+
+    The first five tokens of toy models with two tokens: two rounds, then plain decoding.
+    """
+    model, prompt, sampler = ToyModel(seed=5, vocab=2), [0, 1], Sampler(1)
+    target = target_distribution(model, sampler, prompt, 5)
+
+    def bias(scale=1.0, **broken):
+        drafter = ToyDraft(ToyModel(seed=99, vocab=2, scale=scale))
+        with replaced(chain_specdec, **broken):  # these stand in the place of the module's own
+            emitted = loop_distribution(lambda dice: chain_specdec.speculate_chain(
+                ToyTarget(model), drafter, prompt, 2, sampler, dice), model, sampler, prompt, 2, 5)
+        return total_variation(emitted, target)
+
+    return {
+        "as it is": bias(),
+        "redraw from p": bias(residual=WRONG["residual"]["the residual is the target itself"]),
+        "accept everything": bias(acceptance_probability=lambda *_: 1.0),
+        "draft the favourite": bias(
+            draft=WRONG["draft"]["the tokens are argmaxes instead of draws"]),
+        "keep a stale row": bias(speculate_chain=changed(
+            speculate_chain, "context.commit(rows,",
+            "context.commit([*rows, n + 1][:len(drafted) + 1],")),
+        "another drafter": bias(scale=0.0),
+    }

@@ -80,26 +80,27 @@ def draw_repair(target_probs, draft_probs, residual_probs=None):
     ax.set_xticks(tokens, [f"token {t}" for t in tokens])
     ax.set_ylim(0, 1.1 * max(p + q))
     ax.figure.legend(loc="outside lower center", ncols=2, **LOOK)
-    return plain_frame(ax, "What the drafter proposes" if residual_probs is None
+    return plain_frame(ax, "What is kept of the proposals" if residual_probs is None
                        else "What is emitted: exactly p", None, "probability")
 
 
 def draw_cut(committed, new, keep):
-    """A chain's cache before and after a commit: the same cells, only the length moves. -> Axes
+    """A chain's cache before and after a commit: the same cells, only the line moves. -> Axes
 
     committed: texts of the last rows of the text; new: texts of the rows of this round, the root
     and the drafts; keep: how many of the new ones stay.
     """
     past, width = len(committed), len(committed) + len(new)
-    ax = new_axes(height=2.6)
+    ax = new_axes(height=2.8)
     rows = {"after the forward": (past, [BLUE] + [SKY] * (len(new) - 1)),
-            "after the commit": (past + keep, [BLUE] * keep + [GREY] * (len(new) - keep))}
+            "after the commit": (past + keep, [BLUE] + [SKY] * (keep - 1) + [GREY] * (len(new) - keep))}
     for y, (name, (length, colors)) in zip((1.7, 0), rows.items(), strict=True):
         draw_cells(ax, y, committed + new, [FAINT] * past + colors)
         ax.vlines(length - 0.03, y - 0.3, y + 0.85, color=INK, linewidth=3)
         ax.text(0, y + 0.9, f"{name}: length {length}", color=INK, va="bottom")
     ax.set(xlim=(-0.1, width + 0.1), ylim=(-0.3, 3.2))
     ax.axis("off")
+    ax.set_title("Commit moves the line, and copies nothing", color=INK, fontsize=12, loc="left")
     return ax
 
 
@@ -115,7 +116,7 @@ def draw_round(results, name, baseline):
         "one round: draft, verify, accept and commit": [
             *((verbs[verb], verb, f"{verbs[verb]:.1f}") for verb in ("draft", "verify")),
             (verbs["accept"] + verbs["commit"], "accept", "")],
-        f"{tau:.2f} plain steps": [*whole, (more, "verify", "")]})
+        f"{tau:.2f} plain steps": [*whole, *[(more, "verify", "")] * (more > 0.1 * step)]})
     return tau * step / end
 
 

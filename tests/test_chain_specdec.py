@@ -136,8 +136,18 @@ def test_measured_alpha_looks_at_tested_drafts_only():
 
 
 def test_every_k_by_hand(capsys):
-    bench.print_every_k(0.5, {1: 3.0, 3: 5.0}, draft_ms=0.5)  # 1.75 tokens for 6 ms; for 4 ms
-    assert capsys.readouterr().out.split()[-5:] == ["2", "1.75", "2.00", "0.88x", "1.31x"]
+    """Three tokens for 6 ms, of them 5 in the forward; a plain step takes 3 ms; alpha is .5."""
+    drafted, plain = generation((2, 2)), generation((0, 0))
+    drafted.tokens, plain.tokens = [0] * 4, [0] * 2  # with the prefill's
+    drafted.steps[0].seconds = {"draft": 0.001, "verify": 0.005}
+    plain.steps[0].seconds = {"verify": 0.003}
+    bench.print_every_k({"plain": [plain], "GPT, K=2": [drafted]})
+    assert capsys.readouterr().out.split()[-5:] == ["3.00", "1.75", "2.00", "1.50x", "2.25x"]
+
+
+def test_the_lessons_five_changes():
+    right, *broken, useless_drafter = bench.broken_loops().values()
+    assert max(right, useless_drafter) < 1e-12 and len(broken) == 4 and min(broken) > 0.05
 
 
 # ---------------------------------------------------------------- bad input, odd input
