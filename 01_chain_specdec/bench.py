@@ -1,4 +1,4 @@
-"""Chapter 01 on the runner: its decoders, every K beside the formula, the loop broken on purpose."""
+"""Chapter 01 on the runner: its decoders, every K beside the formula, broken loops."""
 
 from importlib import import_module
 

@@ -93,7 +93,8 @@ def draw_cut(committed, new, keep):
     past, width = len(committed), len(committed) + len(new)
     ax = new_axes(height=2.8)
     rows = {"after the forward": (past, [BLUE] + [SKY] * (len(new) - 1)),
-            "after the commit": (past + keep, [BLUE] + [SKY] * (keep - 1) + [GREY] * (len(new) - keep))}
+            "after the commit": (past + keep,
+                                 [BLUE] + [SKY] * (keep - 1) + [GREY] * (len(new) - keep))}
     for y, (name, (length, colors)) in zip((1.7, 0), rows.items(), strict=True):
         draw_cells(ax, y, committed + new, [FAINT] * past + colors)
         ax.vlines(length - 0.03, y - 0.3, y + 0.85, color=INK, linewidth=3)
