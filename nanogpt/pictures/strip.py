@@ -121,7 +121,7 @@ def draw_worth(columns):
         for x, y, chapter in {dot[2]: dot for dot in dots}.values():
             ax.text(x, y, f" {chapter} ", color=color, fontweight="bold",
                     va="top" if chapter == "06" else "bottom",
-                    ha="right" if chapter in "0305" else "left")
+                    ha="right" if chapter == "05" else "left")
     ax.set(xlim=(0, 5), ylim=(0, 2.6))
     ax.legend(**LOOK, loc="upper left")
     return plain_frame(ax, "The same tokens, another price", "tau, tokens per round", "speed-up")
