@@ -36,14 +36,14 @@ def registry(target, model, sampler, draft_sampler, shape_name, branching, depth
 
 
 def beside_the_best(target, small):
-    """The lesson's contest: plain decoding, the best of chapters 01 and 02, LV on one chain and on
-    two. target, small: GPTs; the small one drafts for all."""
+    """The lesson's contest: plain decoding, chapter 01's chain, LV on one chain, TV and LV on two.
+    target, small: GPTs; the small one drafts for all."""
     sampler, model = Sampler(1), TreeGPT(small)
     one, two = (registry(target, model, sampler, sampler if b == 1 else Sampler(1, top_k=20),
                          "multi-chain", b, 4)
                 for b in (1, 2))
-    return small_gpt(target, small, sampler, [(2, 1)]) | {
-        "06 chain of 4, LV": one["BV"], "06 two chains of 4, LV + K-SEQ": two["LV + K-SEQ"]}
+    return small_gpt(target, small, sampler, []) | {"06 chain of 4, LV": one["BV"]} | {
+        f"06 two chains of 4, {name}": two[name] for name in ("TV + K-SEQ", "LV + K-SEQ")}
 
 
 # ---------------------------------------------------------------- the same trees, without coins
@@ -65,18 +65,20 @@ def tau_by_tree(rules, trees):
             for name, rule in rules.items()}
 
 
-def as_panel(tau):
-    """{rule: (n,)} -> {step: {"TV": mean, "LV": mean}}, as draw_lengths wants it; a rule that is
-    not lifted has {"": mean}."""
-    return {step: {lift: tau[f"{lift} + {step}"].mean() for lift in ("TV", "LV")}
-            for step in STEPS} | {
-        rule: {"": tau[rule].mean()} for rule in ("TRV", "GBV") if rule in tau}
-
-
 def gain(lifted, base):
     """Percent by which one rule's mean exceeds another's on the same trees; its standard error."""
     differences = 100 * (lifted - base) / base.mean()
     return differences.mean(), differences.std() / max(len(differences) - 1, 1) ** 0.5
+
+
+def as_panel(tau):
+    """{rule: (n,)} -> {step: (TV's mean, LV's, the gain in percent, its two standard errors)}."""
+    panel = {}
+    for step in STEPS:
+        tv, lv = (tau[f"{lift} + {step}"] for lift in ("TV", "LV"))
+        gained, error = gain(lv, tv)
+        panel[step] = tv.mean(), lv.mean(), gained, 2 * error
+    return panel
 
 
 def print_same_trees(results):

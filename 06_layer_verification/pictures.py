@@ -8,6 +8,7 @@ offers.
 import itertools
 
 import numpy as np
+from matplotlib.patheffects import withStroke
 
 from iid_trees import SHAPES, shape_of, shape_parents
 from layer_verification import LayerVerification, decode_layered
@@ -32,7 +33,7 @@ from nanogpt.train import get_gpt
 from single_step_rules import KSEQ, SpS
 from tree_attention import TreeGPT  # chapter 02
 
-WIDEST = 26  # points of line width for the flow 1
+WIDE = 0.42  # how wide the flow 1 is, where the sets of tokens are 1 apart
 
 
 def tuple_flows(rule, draft_probs, target_mass, k):
@@ -71,23 +72,32 @@ def draw_node(ax, x, y, text, color=FAINT):
         bbox={"boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.2)})
 
 
-def draw_pipe(ax, start, end, flow, capacity, place=0.5):
-    """A line from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
+def ports(widths, middle):
+    """Where pipes of these widths meet a box, one below the other around its middle."""
+    return middle + np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2
+
+
+def draw_pipe(ax, start, end, flow, capacity=None, place=0.5, wide=WIDE):
+    """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
     Its label stands at `place` of the way. capacity None: no limit.
     """
-    xs, ys = zip(start, end, strict=True)
+    (x0, y0), (x1, y1) = start, end
+    way = np.linspace(0, 1, 60)
+    x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
     text, color = two_digits(flow), BLUE
     if capacity is not None:
-        ax.plot(xs, ys, color=tint(GREY, 0.5), linewidth=max(WIDEST * capacity, 1), zorder=1)
         text += f" of {two_digits(capacity)}"
         color = RED if flow > capacity + 1e-9 else BLUE
-    ax.plot(xs, ys, color=tint(color, 0.6), linewidth=WIDEST * flow, zorder=2)
-    say(ax, *(a + place * (b - a) for a, b in (xs, ys)), text, zorder=3,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85})
+    for width, tone in ((capacity or 0, tint(GREY, 0.5)), (flow, tint(color, 0.6))):
+        half = wide * width / 2
+        ax.fill_between(x, y - half, y + half, color=tone, linewidth=0)
+    at = int(place * len(way))
+    say(ax, x[at], y[at], text, zorder=5,
+        path_effects=[withStroke(linewidth=3, foreground="white")])
 
 
-def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, names="abc"):
+def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, names="etm", wide=WIDE):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
     rule: a single-step rule's class; draft_probs, target_mass (V,). One candidate is its own
@@ -95,38 +105,40 @@ def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, names="abc"):
     """
     flows = tuple_flows(rule, draft_probs, target_mass, k)
     out = rule(draft_probs[None], target_mass[None], k).out[0]
-    tokens = sorted({token for X in flows for token in X})
+    tokens, middle = range(len(out)), (len(flows) - 1) / 2
     ax = ax or new_axes(height=3.2)
-    middle, gap = (len(flows) - 1) / 2, len(flows) / len(tokens)
-    level = {z: middle + (i - (len(tokens) - 1) / 2) * gap for i, z in enumerate(tokens)}
-    at = 2 if k > 1 else 1  # the tokens' column
+    level = dict(zip(tokens, np.linspace(0, len(flows) - 1, len(tokens)), strict=True))
+    last = 3 if k > 1 else 2  # the column of what is accepted
+    starts = ports([wide * mass for mass, _ in flows.values()], middle)
+    ends = ports([wide * max(out[z], target_mass[z]) for z in tokens], middle)
+    entries = {z: iter(ports([wide * shares[z] for _, shares in flows.values() if z in shares],
+                             level[z])) for z in tokens}
     for y, (X, (mass, shares)) in enumerate(flows.items()):
-        draw_pipe(ax, (0, middle), (1, y), sum(shares.values()), mass, 0.6)
-        draw_node(ax, 1, y, "".join(names[z] for z in X))
-        for token, flow in shares.items():
-            if k > 1 and flow > 0:
-                draw_pipe(ax, (1, y), (2, level[token]), flow, None, 0.45)
+        draw_pipe(ax, (0, starts[y]), (1, y), sum(shares.values()), mass, 0.57, wide)
+        if k > 1:
+            exits = ports([wide * share for share in shares.values()], y)
+            for (token, flow), leave in zip(sorted(shares.items()), exits, strict=True):
+                draw_pipe(ax, (1, leave), (2, next(entries[token])), flow, None, 0.45, wide)
+            draw_node(ax, 1, y, "".join(names[z] for z in X))
     for z in tokens:
-        draw_pipe(ax, (at, level[z]), (at + 1, middle), out[z], target_mass[z], 0.4)
-        draw_node(ax, at, level[z], names[z])
+        draw_pipe(ax, (last - 1, level[z]), (last, ends[z]), out[z], target_mass[z], 0.4, wide)
+        draw_node(ax, last - 1, level[z], names[z])
     draw_node(ax, 0, middle, "drafter")
-    draw_node(ax, at + 1, middle, "accepted")
-    return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, at + 1.35),
+    draw_node(ax, last, middle, "accepted")
+    return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.5, -0.5))
 
 
 def draw_second_step(draft_probs, target_probs, score):
-    """A chain's second step as pipes: TV plays it anew; below it the target is scaled first.
+    """A chain's second step as pipes: the demand is scaled by the score; the offer by TV only.
 
     draft_probs, target_probs (V,); score: P[the first draft is accepted].
     """
-    axes, much = new_axes(height=4.4, rows=2), two_digits(score)
-    passes = two_digits(np.minimum(draft_probs, target_probs).sum() * score)
+    axes = new_axes(height=4.2, rows=2)
     for ax, title, scale in zip(axes, (
-            f"TV: {{total}} flows, and times {much} that is {passes}",
-            f"The target times {much} first: {{total}} flows"), (1.0, score),
-            strict=True):
-        draw_flow(SpS, draft_probs, scale * target_probs, 1, title, ax)
+            f"TV offers {two_digits(score)} of the draws: {{total}} flows",
+            "All draws are offered: {total} flows"), (score, 1.0), strict=True):
+        draw_flow(SpS, scale * draft_probs, score * target_probs, 1, title, ax, wide=0.8)
     return axes
 
 
@@ -177,8 +189,8 @@ def draw_ends(shape, names, ends, u):
     for depth, layer in enumerate(shape.layers):
         first = left[layer.rows[0]]
         ax.barh(depth, first, 0.5, color=tint(GREY, 0.25))
+        say(ax, -0.02, depth, f"layer {depth}" if depth else "root", ha="right", color=FAINT)
         if depth:
-            say(ax, -0.02, depth, f"layer {depth}", ha="right", color=FAINT)
             say(ax, first / 2, depth, f"goes up: {two_digits(first)}", color=FAINT)
     for v, depth in enumerate(shape.depths):
         ax.barh(depth, ends[v], 0.5, left[v], color=tint(BLUE, 0.85 if v == hit else 0.3),
@@ -188,6 +200,8 @@ def draw_ends(shape, names, ends, u):
             say(ax, middle, depth, f"{names[v]}\n{text}", color="white" if v == hit else INK)
         elif ends[v]:
             say(ax, middle, depth - 0.28, f"{names[v]} {text}", va="bottom")
+    for edge in left[[hit, hit + 1]]:
+        say(ax, edge, shape.depths[hit] + 0.29, f"{edge:.3f}".lstrip("0"), va="top")
     ax.plot([u, u], [low, shape.depths[hit] + 0.25], color=INK, linestyle="--")
     say(ax, u, low, f"u = {two_digits(u)}", va="top")
     return canvas(ax, "From the deepest layer up: does the path end here?", (-0.17, 1),
@@ -195,28 +209,27 @@ def draw_ends(shape, names, ends, u):
 
 
 def draw_lengths(groups):
-    """Who writes more tokens a forward: TV in grey, LV in blue, rules without a lift in black; all
-    groups on one scale.
+    """Who writes more tokens a forward: TV in grey, LV in blue, the gain at the right; all groups
+    on one scale.
 
-    groups: {title: {rule: {"TV": x, "LV": y}, or {"": x}}} -> the Axes.
+    groups: {title: what bench.as_panel returns} -> the Axes.
     """
-    values = [x for rules in groups.values() for found in rules.values() for x in found.values()]
+    values = [x for rules in groups.values() for found in rules.values() for x in found[:2]]
     ax, y = new_axes(height=1 + 0.28 * sum(2 + len(rules) for rules in groups.values())), -2
     low, wide = min(values), max(values) - min(values)
     for title, rules in groups.items():
         y += 2
-        say(ax, low - 0.35 * wide, y, title, ha="left", fontweight="bold")
-        for name, found in rules.items():
+        say(ax, low - 0.45 * wide, y, title, ha="left", fontweight="bold")
+        for name, (tv, lv, gained, error) in rules.items():
             y += 1
-            say(ax, low - 0.35 * wide, y, name, ha="left")
-            ax.plot([*found.values()], [y] * len(found), color=tint(BLUE, 0.5), linewidth=3)
-            for lift, value in found.items():
-                color = {"TV": FAINT, "LV": BLUE, "": INK}[lift]
+            say(ax, low - 0.45 * wide, y, name, ha="left")
+            ax.plot([tv, lv], [y, y], color=tint(BLUE, 0.5), linewidth=3)
+            for value, color, side in ((tv, FAINT, -1), (lv, BLUE, 1)):
                 ax.scatter(value, y, s=44, color=color, zorder=2)
-                side = -1 if lift == "TV" else 1
-                say(ax, value + 0.08 * side * wide, y, f"{value:.2f}", color=color)
-    return canvas(ax, "Tokens per forward: TV grey, LV blue, other rules black",
-                  (low - 0.36 * wide, low + 1.2 * wide), (y + 0.6, -0.6))
+                say(ax, value + 0.1 * side * wide, y, f"{value:.2f}", color=color)
+            say(ax, low + 1.62 * wide, y, f"+{gained:.1f} \u00b1 {error:.1f} %", ha="right")
+    return canvas(ax, "Tokens per forward: TV grey, LV blue, and LV's gain",
+                  (low - 0.46 * wide, low + 1.64 * wide), (y + 0.6, -0.6))
 
 
 def step_round(args, dataset, device, prompt):
