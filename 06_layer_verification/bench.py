@@ -72,13 +72,9 @@ def gain(lifted, base):
 
 
 def as_panel(tau):
-    """{rule: (n,)} -> {step: (TV's mean, LV's, the gain in percent, its two standard errors)}."""
-    panel = {}
-    for step in STEPS:
-        tv, lv = (tau[f"{lift} + {step}"] for lift in ("TV", "LV"))
-        gained, error = gain(lv, tv)
-        panel[step] = tv.mean(), lv.mean(), gained, 2 * error
-    return panel
+    """{rule: (n,)} -> {step: (TV's mean, LV's, the gain in percent, its standard error)}."""
+    pairs = {step: [tau[f"{lift} + {step}"] for lift in ("TV", "LV")] for step in STEPS}
+    return {step: (tv.mean(), lv.mean(), *gain(lv, tv)) for step, (tv, lv) in pairs.items()}
 
 
 def print_same_trees(results):

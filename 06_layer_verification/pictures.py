@@ -77,27 +77,22 @@ def ports(widths, middle):
     return middle + np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2
 
 
-def draw_pipe(ax, start, end, flow, capacity=None, place=0.5, wide=WIDE):
+def draw_pipe(ax, start, end, flow, capacity=0, wide=WIDE):
     """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
-    Its label stands at `place` of the way. capacity None: no limit.
+    capacity 0: no limit.
     """
-    (x0, y0), (x1, y1) = start, end
-    way = np.linspace(0, 1, 60)
+    (x0, y0), (x1, y1), way = start, end, np.linspace(0, 1, 61)
     x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
-    text, color = two_digits(flow), BLUE
-    if capacity is not None:
-        text += f" of {two_digits(capacity)}"
-        color = RED if flow > capacity + 1e-9 else BLUE
-    for width, tone in ((capacity or 0, tint(GREY, 0.5)), (flow, tint(color, 0.6))):
-        half = wide * width / 2
-        ax.fill_between(x, y - half, y + half, color=tone, linewidth=0)
-    at = int(place * len(way))
-    say(ax, x[at], y[at], text, zorder=5,
+    color = RED if 0 < capacity < flow - 1e-9 else BLUE
+    for width, tone in ((capacity, tint(GREY, 0.5)), (flow, tint(color, 0.6))):
+        ax.fill_between(x, y - wide * width / 2, y + wide * width / 2, color=tone, linewidth=0)
+    limit = f" of {two_digits(capacity)}" if capacity else ""
+    say(ax, x[30], y[30], two_digits(flow) + limit, zorder=5,
         path_effects=[withStroke(linewidth=3, foreground="white")])
 
 
-def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, names="etm", wide=WIDE):
+def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, wide=WIDE):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
     rule: a single-step rule's class; draft_probs, target_mass (V,). One candidate is its own
@@ -105,27 +100,22 @@ def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, names="etm", wi
     """
     flows = tuple_flows(rule, draft_probs, target_mass, k)
     out = rule(draft_probs[None], target_mass[None], k).out[0]
-    tokens, middle = range(len(out)), (len(flows) - 1) / 2
-    ax = ax or new_axes(height=3.2)
-    level = dict(zip(tokens, np.linspace(0, len(flows) - 1, len(tokens)), strict=True))
-    last = 3 if k > 1 else 2  # the column of what is accepted
-    starts = ports([wide * mass for mass, _ in flows.values()], middle)
-    ends = ports([wide * max(out[z], target_mass[z]) for z in tokens], middle)
-    entries = {z: iter(ports([wide * shares[z] for _, shares in flows.values() if z in shares],
-                             level[z])) for z in tokens}
+    ax, middle = ax or new_axes(height=3.2), (len(flows) - 1) / 2
+    level = np.linspace(0, 2 * middle, len(out))
+    starts, ends = (ports(wide * np.array(widths), middle) for widths in (
+        [mass for mass, _ in flows.values()], np.maximum(out, target_mass)))
     for y, (X, (mass, shares)) in enumerate(flows.items()):
-        draw_pipe(ax, (0, starts[y]), (1, y), sum(shares.values()), mass, 0.57, wide)
-        if k > 1:
-            exits = ports([wide * share for share in shares.values()], y)
-            for (token, flow), leave in zip(sorted(shares.items()), exits, strict=True):
-                draw_pipe(ax, (1, leave), (2, next(entries[token])), flow, None, 0.45, wide)
-            draw_node(ax, 1, y, "".join(names[z] for z in X))
-    for z in tokens:
-        draw_pipe(ax, (last - 1, level[z]), (last, ends[z]), out[z], target_mass[z], 0.4, wide)
-        draw_node(ax, last - 1, level[z], names[z])
-    draw_node(ax, 0, middle, "drafter")
-    draw_node(ax, last, middle, "accepted")
-    return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
+        draw_pipe(ax, (0, starts[y]), (1, y), sum(shares.values()), mass, wide)
+        draw_node(ax, 1, y, "".join("etm"[z] for z in X))
+        for token, flow in shares.items() if k > 1 else ():
+            draw_pipe(ax, (1, y), (2, level[token]), flow, wide=wide)
+    last = 3 if k > 1 else 2  # the column of what is accepted
+    for z, y in enumerate(level):
+        draw_pipe(ax, (last - 1, y), (last, ends[z]), out[z], target_mass[z], wide)
+        draw_node(ax, last - 1, y, "etm"[z])
+    draw_node(ax, -0.15, middle, "drafter")
+    draw_node(ax, last + 0.15, middle, "accepted")
+    return canvas(ax, title.format(total=two_digits(out.sum())), (-0.45, last + 0.5),
                   (len(flows) - 0.5, -0.5))
 
 
@@ -159,7 +149,7 @@ def draw_numbers(parents, names, lines, title):
         if v:
             ax.plot([across[parent], x], [y - 1, y], color=GREY, zorder=1)
         draw_node(ax, x, y, names[v], BLUE)
-        say(ax, x + (0.19 if v else 0.24), y, "\n".join(lines[v]), ha="left", zorder=3)
+        say(ax, x + 0.24, y, "\n".join(lines[v]), ha="left", zorder=3)
     return canvas(ax, title, (-0.4, max(across) + 0.95), (shape.depths.max() + 0.45, -0.45))
 
 
@@ -169,12 +159,12 @@ def draw_offers(scores):
     for y, (name, scale) in enumerate((("TV: $a_v$", 1), ("LV: $\\lambda_v = a_v / A$", 1 / A))):
         say(ax, 0, y - 0.3, name, ha="left", va="bottom")
         parts, at = {f"node {node}": scale * a for node, a in scores.items()}, 0.0
-        for text, width in (parts | {"nobody": 1 - scale * A}).items():
-            if width > 1e-9:
-                ax.barh(y, width, 0.5, at, edgecolor=GREY,
-                        color=tint(SKY, 0.6) if text in parts else "white")
-                say(ax, at + width / 2, y, f"{text}\n{two_digits(width)}")
+        for text, width in parts.items():
+            ax.barh(y, width, 0.5, at, edgecolor=GREY, color=tint(SKY, 0.6))
+            say(ax, at + width / 2, y, f"{text}\n{two_digits(width)}")
             at += width
+        if at < 1 - 1e-9:
+            say(ax, (at + 1) / 2, y, f"wasted\n{two_digits(1 - at)}", color=RED)
     return canvas(ax, "Whose draws may be used in the next layer?", (0, 1), (1.3, -0.65))
 
 
@@ -224,12 +214,12 @@ def draw_lengths(groups):
             y += 1
             say(ax, low - 0.45 * wide, y, name, ha="left")
             ax.plot([tv, lv], [y, y], color=tint(BLUE, 0.5), linewidth=3)
-            for value, color, side in ((tv, FAINT, -1), (lv, BLUE, 1)):
-                ax.scatter(value, y, s=44, color=color, zorder=2)
-                say(ax, value + 0.1 * side * wide, y, f"{value:.2f}", color=color)
-            say(ax, low + 1.62 * wide, y, f"+{gained:.1f} \u00b1 {error:.1f} %", ha="right")
+            ax.scatter([tv, lv], [y, y], s=44, color=[FAINT, BLUE], zorder=2)
+            say(ax, tv, y, f"{tv:.2f}  ", color=FAINT, ha="right")
+            say(ax, lv, y, f"  {lv:.2f}", color=BLUE, ha="left")
+            say(ax, low + 1.75 * wide, y, f"+{gained:.1f} \u00b1 {2 * error:.1f} %", ha="right")
     return canvas(ax, "Tokens per forward: TV grey, LV blue, and LV's gain",
-                  (low - 0.46 * wide, low + 1.64 * wide), (y + 0.6, -0.6))
+                  (low - 0.46 * wide, low + 1.76 * wide), (y + 0.6, -0.6))
 
 
 def step_round(args, dataset, device, prompt):
