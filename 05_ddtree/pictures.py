@@ -11,7 +11,7 @@ import torch
 from matplotlib.patches import FancyBboxPatch
 
 from ddtree import DDTreeDrafter, best_first, marginal_children
-from nanogpt.bench import summarize
+from nanogpt.bench import summarize, tau_uncertainty
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -20,6 +20,7 @@ from nanogpt.pictures.plots import (
     INK,
     LOOK,
     MONO,
+    ORANGE,
     SKY,
     new_axes,
     plain_frame,
@@ -53,18 +54,18 @@ def arrows(ax, places, bottom, top):
         ax.annotate("", (x, top), (x, bottom), arrowprops={"arrowstyle": "-|>", "color": FAINT})
 
 
-def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=5):
+def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=5, color=SKY, bold=()):
     """The `most` probable tokens of one slot, each with its probability on a bar, best first.
 
-    probs (V,); scale: a bar's width at probability 1.
+    probs (V,); scale: a bar's width at probability 1; bold: tokens in bold letters.
     """
     ax.text(left, top, title, va="center", color=INK)
     best = probs.topk(most)
     for row, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, best), strict=True), 1):
         y = top - 0.3 * row
-        ax.barh(y, scale * p, 0.24, left=left, color=tint(SKY, 0.6))
+        ax.barh(y, scale * p, 0.24, left=left, color=tint(color, 0.6))
         ax.text(left + 0.03, y, f"{visible(text_of_token(token))} {two_digits(p)}", va="center",
-                color=INK, **MONO)
+                color=INK, fontweight="bold" if token in bold else "normal", **MONO)
 
 
 def blank_axes(width, height):
@@ -103,16 +104,60 @@ def draw_drafter(context, log_probs, text_of_token):
     return ax
 
 
-def draw_slot_views(views, text_of_token, most=6):
-    """The most probable tokens of one slot, a column a view, all on one scale -> the Axes.
+def draw_slot_views(views, text_of_token, bold):
+    """Slot 2 behind each first token: the marginal, the lookup, the target; one scale -> the Axes.
 
-    views: {title: probs (V,)}.
+    views: {title: three (V,)}; bold: the tokens to watch.
     """
-    ax, wide = blank_axes(5.2, 2.4), 5.2 / len(views)
-    highest = max(float(probs.max()) for probs in views.values())
-    for i, (title, probs) in enumerate(views.items()):
-        draw_guesses(ax, wide * i, 2.2, title, probs, text_of_token, 0.85 * wide / highest, most)
+    ax = blank_axes(5.2, 2.2 * len(views))
+    for row, (title, lists) in enumerate(views.items()):
+        top = 2.2 * (len(views) - row) - 0.15
+        ax.text(0, top, title, va="center", color=INK, fontweight="bold")
+        for i, (name, probs) in enumerate(zip(("the marginal", "the lookup", "the target"),
+                                              lists, strict=True)):
+            draw_guesses(ax, 1.8 * i, top - 0.35, name, probs, text_of_token, 1.5,
+                         color=ORANGE if i == 2 else SKY, bold=bold)
     return ax
+
+
+def draw_ranks(before, after, colors):
+    """Two trees' prefixes in the order of their pops, a line for each that both hold -> the Axes.
+
+    before, after: {prefix: mass}, as many in each; colors: {prefix: its colour}, else grey.
+    """
+    ax, rows = new_axes(height=0.7 + 0.36 * len(before)), list(after)
+    for x, side, masses in ((0, "right", before), (1, "left", after)):
+        for y, (name, mass) in enumerate(masses.items()):
+            text = (two_digits(mass), visible(name))
+            ax.text(x, y, "  ".join(text[::-1] if x else text), ha=side, va="center", color=INK,
+                    fontweight="bold" if name in colors else "normal", **MONO)
+    for y, name in enumerate(before):
+        if name in after:
+            ax.plot((0.05, 0.95), (y, rows.index(name)), color=colors.get(name, GREY),
+                    linewidth=3 if name in colors else 1.2)
+    ax.text(0, -1, "marginals", ha="right", va="center", color=INK)
+    ax.text(1, -1, "lookup", ha="left", va="center", color=INK)
+    ax.set_xlim(-0.75, 1.75)
+    ax.set_ylim(len(before) - 0.5, -1.5)
+    ax.axis("off")
+    return ax
+
+
+def draw_judges(tables):
+    """Tau over the temperature, a line a method -> the Axes.
+
+    tables: {method: {temperature: its Generations}}. The bars are two standard errors.
+    """
+    ax = new_axes(height=4.4)
+    for (name, runs), (color, look) in zip(tables.items(), (
+            (INK, "-"), (INK, ":"), (FAINT, "-"), (FAINT, "--")), strict=True):
+        ax.errorbar(list(runs), [summarize(found)["tau"] for found in runs.values()],
+                    [tau_uncertainty(found) for found in runs.values()], color=color,
+                    linestyle=look, marker="o", capsize=2, label=name)
+    ax.set_ylim(1, 3.5)
+    ax.set_xticks(list(next(iter(tables.values()))))
+    ax.figure.legend(loc="outside lower left", **LOOK)
+    return plain_frame(ax, "Four drafts: tokens per forward (tau)", "temperature")
 
 
 # ---------------------------------------------------------------- the heap

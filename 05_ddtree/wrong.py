@@ -2,8 +2,12 @@
 
 from conditional_marginals import Children
 from ddtree import best_first, child_score, node_masses, sibling_score
-from nanogpt.exact.slips import slips
+from nanogpt.cli import print_table
+from nanogpt.exact.slips import changed, replaced, slips
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
+from nanogpt.sampling import Sampler
 from priced_trees import PricedChainDrafter, worth_verifying
+from tree_attention import TreeDrafter, multi_round, speculate  # chapter 02
 
 MASSES = "torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()"
 ENTRY = "self.table[level, token]"
@@ -74,3 +78,35 @@ WRONG = {
         "the chain ends before the first draft that it does not like": (DRAW, CUT),
     }),
 }
+
+
+# ---------------------------------------------------------------- the length of a drawn chain
+
+LENGTHS = {
+    "from past rounds": PricedChainDrafter.draft,
+    "ends before a draft it does not like": next(iter(WRONG["draft"].values())),
+    "ends behind it": changed(PricedChainDrafter.draft, DRAW,
+                              CUT.replace("[:keep]", "[:keep + 1]")),
+}
+
+
+def chain_bias(draft, sampler):
+    """The bias of two rounds of drawn chains, and the lengths that they had."""
+    lengths = set()
+
+    def start(target, dice):
+        chain = TreeDrafter(ToyDraft(ToyModel(4, 2)), (), sampler, dice)
+        drafter = PricedChainDrafter(chain, [1, 1.25, 1.75], 0)
+        for step in speculate(target, drafter, [0, 1], sampler, dice, multi_round):
+            lengths.add(step.drafted)
+            yield step
+
+    with replaced(PricedChainDrafter, draft=draft):
+        return loop_bias(start, sampler, rounds=2, model=ToyModel(5, 2)), lengths
+
+
+def print_lengths():
+    """How far three rules for a drawn chain's length lead from plain decoding."""
+    bias = {name: chain_bias(draft, Sampler(1))[0] for name, draft in LENGTHS.items()}
+    print_table(["the chain's length", "total variation"], [
+        [name, f"{value:.2f}" if value > 1e-12 else "0"] for name, value in bias.items()])

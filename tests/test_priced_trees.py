@@ -8,7 +8,6 @@ import torch
 
 from ddtree import best_first, marginal_children
 from exact import ToyDraft, ToyModel, loop_bias, wrong_variants
-from nanogpt.exact.slips import changed, replaced
 from nanogpt.sampling import Sampler
 from priced_trees import (
     PricedChainDrafter,
@@ -18,7 +17,7 @@ from priced_trees import (
     worth_verifying,
 )
 from test_ddtree import ToyBlock
-from tree_attention import TreeDrafter, multi_round, speculate
+from tree_attention import TreeDrafter, speculate
 
 wrong = importlib.import_module("05_ddtree.wrong")
 WRONG = wrong.WRONG
@@ -79,34 +78,16 @@ def test_trees_by_price_lose_nothing(sampler):
     assert len(sizes) > 2
 
 
-def chain_bias(sampler):
-    """The bias of two rounds of drawn chains; the second's length depends on the first's luck."""
-    lengths = set()
-
-    def start(target, dice):
-        chain = TreeDrafter(ToyDraft(ToyModel(4, 2)), (), sampler, dice)
-        drafter = PricedChainDrafter(chain, [1, 1.25, 1.75], 0)
-        for step in speculate(target, drafter, [0, 1], sampler, dice, multi_round):
-            lengths.add(step.drafted)
-            yield step
-
-    bias = loop_bias(start, sampler, rounds=2, model=ToyModel(5, 2))
-    assert len(lengths) > 1
-    return bias
-
-
 @pytest.mark.parametrize("sampler", [Sampler(1), Sampler(0.6)], ids=str)
 def test_drawn_chains_by_price_lose_nothing(sampler):
-    assert chain_bias(sampler) < 1e-12
+    bias, lengths = wrong.chain_bias(PricedChainDrafter.draft, sampler)
+    assert bias < 1e-12 and len(lengths) > 1  # the second's length depends on the first's luck
 
 
 @pytest.mark.parametrize("name, sentence", wrong_variants(WRONG, "draft"))
 def test_a_chain_cut_before_a_draft_is_biased_and_behind_it_is_not(name, sentence):
-    with replaced(PricedChainDrafter, draft=WRONG[name][sentence]):
-        assert chain_bias(Sampler(1)) > 0.05
-    behind = wrong.CUT.replace("[:keep]", "[:keep + 1]")
-    with replaced(PricedChainDrafter, draft=changed(PricedChainDrafter.draft, wrong.DRAW, behind)):
-        assert chain_bias(Sampler(1)) < 1e-12
+    assert wrong.chain_bias(WRONG[name][sentence], Sampler(1))[0] > 0.05
+    assert wrong.chain_bias(wrong.LENGTHS["ends behind it"], Sampler(1))[0] < 1e-12
 
 
 # ---------------------------------------------------------------- the past
