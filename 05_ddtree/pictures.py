@@ -11,7 +11,7 @@ import torch
 from matplotlib.patches import FancyBboxPatch
 
 from ddtree import DDTreeDrafter, best_first, marginal_children
-from nanogpt.bench import summarize, tau_uncertainty
+from nanogpt.bench import summarize
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -118,46 +118,6 @@ def draw_slot_views(views, text_of_token, bold):
             draw_guesses(ax, 1.8 * i, top - 0.35, name, probs, text_of_token, 1.5,
                          color=ORANGE if i == 2 else SKY, bold=bold)
     return ax
-
-
-def draw_ranks(before, after, colors):
-    """Two trees' prefixes in the order of their pops, a line for each that both hold -> the Axes.
-
-    before, after: {prefix: mass}, as many in each; colors: {prefix: its colour}, else grey.
-    """
-    ax, rows = new_axes(height=0.7 + 0.36 * len(before)), list(after)
-    for x, side, masses in ((0, "right", before), (1, "left", after)):
-        for y, (name, mass) in enumerate(masses.items()):
-            text = (two_digits(mass), visible(name))
-            ax.text(x, y, "  ".join(text[::-1] if x else text), ha=side, va="center", color=INK,
-                    fontweight="bold" if name in colors else "normal", **MONO)
-    for y, name in enumerate(before):
-        if name in after:
-            ax.plot((0.05, 0.95), (y, rows.index(name)), color=colors.get(name, GREY),
-                    linewidth=3 if name in colors else 1.2)
-    ax.text(0, -1, "marginals", ha="right", va="center", color=INK)
-    ax.text(1, -1, "lookup", ha="left", va="center", color=INK)
-    ax.set_xlim(-0.75, 1.75)
-    ax.set_ylim(len(before) - 0.5, -1.5)
-    ax.axis("off")
-    return ax
-
-
-def draw_judges(tables):
-    """Tau over the temperature, a line a method -> the Axes.
-
-    tables: {method: {temperature: its Generations}}. The bars are two standard errors.
-    """
-    ax = new_axes(height=4.4)
-    for (name, runs), (color, look) in zip(tables.items(), (
-            (INK, "-"), (INK, ":"), (FAINT, "-"), (FAINT, "--")), strict=True):
-        ax.errorbar(list(runs), [summarize(found)["tau"] for found in runs.values()],
-                    [tau_uncertainty(found) for found in runs.values()], color=color,
-                    linestyle=look, marker="o", capsize=2, label=name)
-    ax.set_ylim(1, 3.5)
-    ax.set_xticks(list(next(iter(tables.values()))))
-    ax.figure.legend(loc="outside lower left", **LOOK)
-    return plain_frame(ax, "Four drafts: tokens per forward (tau)", "temperature")
 
 
 # ---------------------------------------------------------------- the heap

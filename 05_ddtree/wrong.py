@@ -2,10 +2,8 @@
 
 from conditional_marginals import Children
 from ddtree import best_first, child_score, node_masses, sibling_score
-from nanogpt.cli import print_table
 from nanogpt.exact.slips import changed, replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
-from nanogpt.sampling import Sampler
 from priced_trees import PricedChainDrafter, worth_verifying
 from tree_attention import TreeDrafter, multi_round, speculate  # chapter 02
 
@@ -103,10 +101,3 @@ def chain_bias(draft, sampler):
 
     with replaced(PricedChainDrafter, draft=draft):
         return loop_bias(start, sampler, rounds=2, model=ToyModel(5, 2)), lengths
-
-
-def print_lengths():
-    """How far three rules for a drawn chain's length lead from plain decoding."""
-    bias = {name: chain_bias(draft, Sampler(1))[0] for name, draft in LENGTHS.items()}
-    print_table(["the chain's length", "total variation"], [
-        [name, f"{value:.2f}" if value > 1e-12 else "0"] for name, value in bias.items()])
