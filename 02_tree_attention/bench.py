@@ -13,11 +13,16 @@ import tree_attention
 from cautionary_rule import independent_coins
 from nanogpt.bench import PLAIN, plain, speedup, summarize
 from nanogpt.cli import print_table
-from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
+from nanogpt.exact.enumeration import (
+    loop_distribution,
+    outcomes,
+    target_distribution,
+    total_variation,
+)
 from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.sampling import Dice, Sampler
-from tree_attention import TreeDrafter, multi_round, speculate, walk
+from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
 # {drafts: branching}. Both begin with the chain of 4, which lies inside every tree.
 CHAINS = {drafts: (1,) * drafts for drafts in (4, 8, 14, 30)}
@@ -88,6 +93,25 @@ def bias(rule, branching, drawn, length, pair=5, **broken):
     with replaced(tree_attention, **broken):
         texts = loop_distribution(run, model, sampler, prompt, rounds=1, length=length)
     return total_variation(texts, target_distribution(model, sampler, prompt, length))
+
+
+def emitted(rule, children, p, q):
+    """(2, V): how often each token comes out, as an accepted draft, as the target's own.
+
+    children: dice -> the tokens below a root with target p (V,) and drafter q (V,).
+    """
+    found = torch.zeros(2, len(p))
+
+    def run(dice):
+        drafted = children(dice)
+        rows = len(drafted) + 1
+        tree = Tree([0, *drafted], [-1] + [0] * len(drafted), q.repeat(rows, 1))
+        path, token = rule(tree, p.repeat(rows, 1), dice)
+        return (0, int(tree.tokens[path[1]])) if len(path) > 1 else (1, token)
+
+    for place, probability in outcomes(run):
+        found[place] += probability
+    return found
 
 
 def mean_bias(*case, pairs=30):

@@ -23,7 +23,7 @@ from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate
 
-DRAFTERS = ("#6A3D9A", FAINT)  # a hue for each; dashed is a chain, solid a tree
+WAYS = ((FAINT, "--", 0.98), ("#6A3D9A", "-", 1.02))  # dashed is a chain, solid a tree
 
 
 def draw_parts(panels, tokens, labels):
@@ -32,14 +32,13 @@ def draw_parts(panels, tokens, labels):
     panels: {title: (parts (n, V), p (V,))}, below each other; tokens: V texts; labels: {what a
     part is: its colour}.
     """
-    axes, places = new_axes(height=1 + 1.3 * len(panels), rows=len(panels)), range(len(tokens))
-    axes = axes if len(panels) > 1 else [axes]
+    axes, places = new_axes(height=1 + 1.45 * len(panels), rows=len(panels)), range(len(tokens))
     for ax, (title, (parts, p)) in zip(axes, panels.items(), strict=True):
         for part, end, (label, color) in zip(parts, parts.cumsum(0), labels.items(), strict=True):
             ax.barh(places, part, 0.62, end - part, color=color, label=label)
         ax.vlines(p, [t - 0.42 for t in places], [t + 0.42 for t in places], color=INK,
                   linewidth=3, label="p", zorder=3)
-        plain_frame(ax, title)
+        plain_frame(ax, title, "probability" if ax is axes[-1] else None)
         ax.set_yticks(places, tokens, **MONO)
         ax.set_xlim(0, 0.78)
         ax.invert_yaxis()
@@ -50,24 +49,27 @@ def draw_parts(panels, tokens, labels):
 
 
 def draw_fork(forks, temperature=1):
-    """tau over the drafts: the chain of 4, and then either more depth or second guesses -> the Axes
+    """tau over the drafts: the chain of 4, and then either more depth or second guesses -> Axes
 
-    forks: {drafter: of bench.fork}; the bars are two standard errors.
+    forks: {title of a panel: of bench.fork}; the bars are two standard errors.
     """
-    ax = new_axes(height=4.6)
-    for (drafter, ways), hue in zip(forks.items(), DRAFTERS, strict=True):
-        for (way, texts), dashes in zip(ways.items(), ("--", "-"), strict=True):
-            ax.errorbar(list(texts), [summarize(one)["tau"] for one in texts.values()],
-                        [tau_uncertainty(one) for one in texts.values()], color=hue,
+    axes = new_axes(height=5.2, rows=len(forks))
+    for ax, (title, ways) in zip(axes, forks.items(), strict=True):
+        for (way, texts), (color, dashes, aside) in zip(ways.items(), WAYS, strict=True):
+            ax.errorbar([drafts * aside for drafts in texts],  # side by side: both can be seen
+                        [summarize(one)["tau"] for one in texts.values()],
+                        [tau_uncertainty(one) for one in texts.values()], color=color,
                         linestyle=dashes, marker="o", markersize=5, linewidth=2, elinewidth=1,
-                        capsize=3, label=f"{drafter}, {way}")
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(list(texts), list(map(str, texts)))
-    ax.minorticks_off()
-    ax.set_ylim(bottom=1)  # a forward writes one token at least
-    ax.figure.legend(loc="outside lower center", ncols=2, handlelength=3, columnspacing=1, **LOOK)
-    return plain_frame(ax, "Four drafts, then more: deeper, or wider?", "drafts in a round",
-                       f"tokens per forward, T = {temperature:g}")
+                        capsize=3, label=way)
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(list(texts), list(map(str, texts)))
+        ax.minorticks_off()
+        ax.set_ylim(0, 4.4)
+        plain_frame(ax, title, ylabel="tokens per forward")
+    axes[-1].set_xlabel(f"drafts in a round (log scale), T = {temperature:g}")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
+                          ncols=2, handlelength=3, **LOOK)
+    return axes[0]
 
 
 def save_examples(out):

@@ -214,7 +214,7 @@ def walk(tree, target_probs, dice):
         token = dice.draw(target_probs[path[-1]])
         matching = [c for c in tree.children[path[-1]] if tokens[c] == token]
         if not matching:
-            return path, token  # nobody guessed it: it is emitted all the same, as the bonus token
+            return path, token  # nobody guessed it: it is emitted all the same, as the target's own
         path.append(matching[0])  # of equal siblings the first: its row has read the same prefix
 
 

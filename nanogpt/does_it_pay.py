@@ -65,16 +65,17 @@ def load_models(dataset, device, size="baby", precision="auto", eager=False):
     return Models(target, small, heads.heads_for_decoding(pair, target), block, price)
 
 
-def small_gpt(target, small, sampler, shapes):
+def small_gpt(target, small, sampler, shapes, ks=(4,)):
     """{chapter, method and rule: start(prompt, seed)}, plain decoding first; the small GPT drafts.
 
-    shapes: branchings of chapter 02's trees.
+    shapes: branchings of chapter 02's trees; ks: lengths of chapter 01's chains.
     """
     chain, tree = (import_module(f"{name}.bench")
                    for name in ("01_chain_specdec", "02_tree_attention"))
     trees, draft = import_module("tree_attention"), import_module("chain_specdec").GPTDraft(small)
-    chains = chain.registry(target, {"57K": draft}, [4], sampler)
-    starts = {PLAIN: chains[PLAIN], "01 chain of 4, p/q": chains["57K, K=4"]}
+    chains = chain.registry(target, {"57K": draft}, ks, sampler)
+    starts = {PLAIN: chains[PLAIN]} | {
+        f"01 chain of {k}, p/q": chains[f"57K, K={k}"] for k in ks}
     for shape in shapes:
         name = tree.shape_name(shape)
         starts[f"02 {name}, walk or multi-round"] = tree.registry(

@@ -226,10 +226,10 @@ def draw_mask_beside_causal(mask, labels, axes=None):
     """
     mask = torch.as_tensor(mask).bool()
     causal = torch.ones_like(mask).tril()
-    side = 0.9 + 0.36 * len(mask)
-    axes = axes or new_axes(min(side + 1, WIDTH), 2 * side + 0.9, rows=2)
-    draw_mask(mask, labels, axes[0], "tree mask: ancestors and itself")
-    draw_mask(causal, labels, axes[1], "causal mask: red cells leak", leaks=causal & ~mask)
+    axes = axes or new_axes(WIDTH, 1.1 + 0.3 * len(mask), columns=2)
+    draw_mask(mask, labels, axes[0], "tree mask")
+    draw_mask(causal, labels, axes[1], "causal mask: red leaks", leaks=causal & ~mask)
+    axes[1].set_yticks([])
     return axes
 
 
