@@ -59,16 +59,15 @@ def draw_fork(forks, temperature=1):
             ax.errorbar([drafts * aside for drafts in texts],  # side by side: both can be seen
                         [summarize(one)["tau"] for one in texts.values()],
                         [tau_uncertainty(one) for one in texts.values()], color=color,
-                        linestyle=dashes, marker="o", markersize=5, linewidth=2, elinewidth=1,
-                        capsize=3, label=way)
+                        linestyle=dashes, marker="o", linewidth=2, elinewidth=1, label=way)
         ax.set_xscale("log", base=2)
         ax.set_xticks(list(texts), list(map(str, texts)))
         ax.minorticks_off()
-        ax.set_ylim(0, 4.4)
+        ax.set_ylim(0)
         plain_frame(ax, title, ylabel="tokens per forward")
     axes[-1].set_xlabel(f"drafts in a round (log scale), T = {temperature:g}")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=2, handlelength=3, **LOOK)
+                          ncols=2, **LOOK)
     return axes[0]
 
 
