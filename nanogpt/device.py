@@ -45,7 +45,8 @@ def device_name(device):
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "cpu":
-        return f"CPU, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        return f"CPU, {threads} thread{'s' * (threads > 1)}"
     return device.type
 
 

@@ -50,6 +50,7 @@ def draw_strip(results, title="A round: the tokens it writes, the time it takes"
         ax.text(price, y + 0.1, f" {price:.2f} plain steps", va="center", color=INK)
         ax.text(right, y - 0.05, f"{fast:.2f}x", ha="right", va="center", fontsize=15, color=INK)
         ax.vlines(1, y - 0.36, y + 0.26, color=INK, linewidth=1, linestyle=":", zorder=3)
+    ax.text(right, -0.36, "speed-up", ha="right", va="bottom", color=FAINT)
     ax.set_xlabel("blue: accepted drafts, orange: the target's own token,\n"
                   "grey: time; dotted: plain decoding (1 token, 1 step)\n"
                   f"{device_name(pick_device())}", color=FAINT)
