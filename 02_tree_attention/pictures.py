@@ -64,7 +64,8 @@ def draw_fork(forks, temperature=1):
         ax.set_xticks(list(texts), list(map(str, texts)))
         ax.minorticks_off()
         plain_frame(ax, title, ylabel="tokens per forward")
-    plt.setp(axes, ylim=(0, max(ax.get_ylim()[1] for ax in axes)))
+        ax.set_ylim(0, max(some.get_ylim()[1] for some in axes))
+    axes[0].set_ylim(axes[-1].get_ylim())
     axes[-1].set_xlabel(f"drafts in a round (log scale), T = {temperature:g}")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
                           ncols=2, **LOOK)
