@@ -163,12 +163,19 @@ for (const kind of ["chain", "walk", "multi"])
     $("form").requestSubmit();
     for (let press = 0; press < 40; press++) {
       $(press % 9 ? "next" : "finish").click();
-      said.push($("text").textContent);
+      said.push(`${temperature}: ${$("text").textContent}`);
     }
     const letters = text().length - $("prompt").value.length;
     const alone = +$("alone").textContent, spent = +$("spent").textContent;
     said.push(`${kind}: ${letters === alone}, ${spent < letters}`);
   }
+for (const presses of [3, 30]) {  // a setting is changed within a round, and after some
+  for (let press = 0; press < presses; press++) $("next").click();
+  const before = text();
+  $("settings").dispatchEvent(new Event("change"));
+  const step = $("count").textContent.split(" ")[0];
+  said.push(`again: ${before === text()}, ${$("spent").textContent}, ${step}`);
+}
 $("prompt").value = "7 men";
 $("form").requestSubmit();
 document.title = JSON.stringify([...said, $("note").textContent]);
@@ -176,14 +183,22 @@ document.title = JSON.stringify([...said, $("note").textContent]);
 
 
 def test_a_reader_can_step_through_every_kind_of_round(live, tmp_path):
-    """Every caption is complete, the text and the two counts agree, unknown letters are named."""
+    """Every caption is complete and its sums are right, the text and the two counts agree, a new
+    setting starts from the same text, unknown letters are named."""
     live.write(tmp_path)
     html = tmp_path / "live.html"
     html.write_text(html.read_text(encoding="utf-8").replace(
         "</body>", f"<script>{USE}</script></body>"), encoding="utf-8")
-    text, log = browse(html.as_uri(), "--dump-dom")
+    text, log = browse(html.as_uri(), "--force-prefers-reduced-motion", "--dump-dom")
     assert "CONSOLE" not in log, log
     *said, note = json.loads(re.search(r"<title>(.*)</title>", text)[1])
     assert said.count("chain: true, true") == said.count("multi: true, true") == 2
     assert said.count("walk: true, true") == 2 and note.endswith("left out: 7")
-    assert not any(word in " ".join(said) for word in ("undefined", "NaN", "null"))
+    assert said.count("again: true, 1, 1") == 2
+    assert not any(word in " ".join(said) for word in ("undefined", "NaN", "null", "target"))
+    assert not any("dice" in caption for caption in said if caption.startswith("0: "))
+    sums = [[float(number) for number in re.findall(r"\.\d+", caption.split(": ", 1)[1])]
+            for caption in said if "of all that is missing" in caption]
+    assert sums
+    for p, q, missing, total, share in sums:
+        assert abs(p - q - missing) < 0.002 and abs(missing / total - share) < 0.01

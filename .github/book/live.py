@@ -14,6 +14,11 @@ import torch
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1] / "data"
 MODELS = {"target": "small", "drafter": "draft"}
+# The renderer's labels, in the live page's words.
+WORDS = {"the target's own token": "the large model's own letter", "p, target": "p, large model",
+         "q, drafter": "q, small model", '" of the target, "': '" of the large model, "',
+         '" of the drafter"': '" of the small model"', '["accepted", "': '["kept", "',
+         '["rejected", "': '["refused", "', '"the root"': '"the last letter"'}
 
 
 def quantised(weights):
@@ -74,6 +79,6 @@ def write(folder):
     page = (HERE / "live.html").read_text(encoding="utf-8")
     for mark, text in {"/*STYLE*/": style, "<!--ROUND-->": body, "/*RENDERER*/": script,
                        "/*ENGINE*/": engine(), "/*DATA*/": data(),
-                       "../README.md": "index.html"}.items():
+                       "../README.md": "index.html", **WORDS}.items():
         page = page.replace(mark, text)
     (folder / "live.html").write_text(page, encoding="utf-8", newline="\n")
