@@ -155,6 +155,7 @@ def test_the_page_decides_as_the_decoders_do(page, models, prompt, uniforms, run
 
 
 USE = """
+const marked = chart => chart.rows.find(row => row.marked).target;
 const said = [], text = () => $("story").textContent;
 for (const kind of ["chain", "walk", "multi"])
   for (const temperature of [0.7, 0]) {
@@ -164,6 +165,9 @@ for (const kind of ["chain", "walk", "multi"])
     for (let press = 0; press < 40; press++) {
       $(press % 9 ? "next" : "finish").click();
       said.push(`${temperature}: ${$("text").textContent}`);
+      const [before, after] = trace.frames.slice(now, now + 2).map(f => f.bars[f.bars.length - 1]);
+      if (before && before.title === "residual")  // against the renderer's own
+        said.push(`residual: ${Math.abs(marked(before) - marked(after)) < 1e-9}`);
     }
     const letters = text().length - $("prompt").value.length;
     const alone = +$("alone").textContent, spent = +$("spent").textContent;
@@ -199,6 +203,6 @@ def test_a_reader_can_step_through_every_kind_of_round(live, tmp_path):
     assert not any("dice" in caption for caption in said if caption.startswith("0: "))
     sums = [[float(number) for number in re.findall(r"\.\d+", caption.split(": ", 1)[1])]
             for caption in said if "of all that is missing" in caption]
-    assert sums
+    assert sums and "residual: true" in said and "residual: false" not in said
     for p, q, missing, total, share in sums:
         assert abs(p - q - missing) < 0.002 and abs(missing / total - share) < 0.01
