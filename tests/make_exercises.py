@@ -1,8 +1,8 @@
-"""Write the chapters' exercise.py: python tests/make_exercises.py [01 ...] [--check | --force]
+"""Write the chapters' exercise.py: python tests/make_exercises.py [01 ...]
 
 Each file holds the chapter's blanks: signature and docstring of the taught function, an empty
 body, and just the imports that the taught bodies use. A file in which somebody has worked is left
-alone, unless --force says otherwise; --check only compares.
+alone: delete it to begin anew.
 """
 
 import sys
@@ -81,26 +81,19 @@ def exercise_source(number, blanks):
 def main(argv=None):
     parser = Parser(__doc__.splitlines()[0])
     parser.add_argument("chapter", nargs="*", help="01, 02, ...; default: all")
-    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    parser.add_argument("--force", action="store_true", help="also where somebody has worked")
-    args, stale, known = parser.parse_args(argv), [], chapters()
+    args, known = parser.parse_args(argv), chapters()
     for number in args.chapter:
         if number not in known:
             raise ValueError(f"chapter is '{number}'; it must be one of {', '.join(known)}")
     for number in args.chapter or known:
         folder, blanks = known[number]
         path, source = folder / "exercise.py", exercise_source(number, blanks)
-        if path.exists() and path.read_text(encoding="utf-8") == source:
-            continue
-        if not args.check and (args.force or not path.exists()
-                               or is_untouched(path.read_text(encoding="utf-8"))):
+        if not path.exists() or is_untouched(path.read_text(encoding="utf-8")):
             path.write_text(source, encoding="utf-8", newline="\n")
             print(f"wrote {folder.name}/exercise.py")
         else:
-            stale.append(number)
-            print(f"{folder.name}/exercise.py is not the empty one; left as it is")
-    if args.check and stale:
-        raise SystemExit(1)
+            print(f"{folder.name}/exercise.py is not the empty one; left as it is. "
+                  "Delete it to begin anew")
 
 
 if __name__ == "__main__":

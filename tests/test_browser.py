@@ -1,15 +1,25 @@
-"""Step pages and the book in a real browser, if there is one, on a phone's 390 pixels."""
+"""In a real browser, if there is one: step pages and the book on a phone's 390 pixels, and the live
+page's engine against Python on the same weights."""
 
 import importlib
+import importlib.util
 import json
 import re
 import shutil
 from html import unescape
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from chain_specdec import GPTDraft, speculate_chain
+from nanogpt.decoding import tokens_on
+from nanogpt.model import GPT, GPTConfig
 from nanogpt.pictures.step import BROWSERS, browse
+from nanogpt.sampling import Dice, Sampler
+from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(ROOT.glob("0?_*/pictures/step.html"))
@@ -105,3 +115,194 @@ def test_nothing_is_cut_in_silence_on_a_phone(book, tmp_path, name):
     assert found["small"] == []
     if name[:2] in ("01", "02", "03"):
         assert name.endswith("index") or found["next"].endswith("/walkthrough.html")
+
+
+# ---------------------------------------------------------------- the live page
+
+
+PROMPT = "KING HENRY:\nWhat say you, my lord"
+CHAIN, TREE = [1] * 5, [3, 2, 1]
+RUNS = [(temperature, *shape) for temperature in (0, 1) for shape in (
+    ("multiRound", CHAIN), ("walk", TREE), ("multiRound", TREE))]
+ROUNDS = 100  # from 33 tokens on, the window of 256 slides in every run
+
+ASK = """
+const { GPT, Drafter, Speculation, walk, multiRound } = engine;
+const asked = %s, target = new GPT(data.target), drafter = new Drafter(new GPT(data.drafter));
+const prompt = [...asked.prompt].map(letter => data.letters.indexOf(letter));
+const cache = target.newCache(), found = {};
+found.prompt = target.forward(prompt, cache).map(row => [...row]);
+cache.commit([...prompt.keys()]);
+found.tree = target.forward(asked.tree, cache, asked.positions, asked.mask).map(row => [...row]);
+cache.commit(asked.path);
+found.after = target.forward([1], cache).map(row => [...row]);
+found.runs = asked.runs.map(([temperature, rule, branching]) => {
+  let at = 0;
+  const one = new Speculation(target, drafter, prompt, temperature, () => asked.uniforms[at++]);
+  const how = { branching, temperature, rule: { walk, multiRound }[rule] };
+  return [...Array(asked.rounds)].map(() => {
+    const { tokens, parents, kept, emitted, draws } = one.round(how);
+    return { tokens, parents, kept, emitted, draws: draws.map(draw => draw.value) };
+  });
+});
+document.title = JSON.stringify(found);
+"""
+
+
+@pytest.fixture(scope="module")
+def live():
+    spec = importlib.util.spec_from_file_location("live", ROOT / ".github" / "book" / "live.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def models(live):
+    """Target and drafter with the weights that the page unpacks."""
+    found = []
+    for size in live.MODELS.values():
+        config, parts = live.quantised(size)
+        model = GPT(GPTConfig(**config)).eval()
+        model.load_state_dict({name: values * scales[:, None]
+                               for name, (values, scales) in parts.items()})
+        found.append(model)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tree():
+    """Rows on two levels below the root, one path after the other."""
+    return Tree([20, 36, 40, 41, 50, 36], [-1, 0, 1, 1, 0, 4])
+
+
+@pytest.fixture(scope="module")
+def prompt(live):
+    return [live.LETTERS.index(letter) for letter in PROMPT]
+
+
+@pytest.fixture(scope="module")
+def uniforms():
+    return np.random.default_rng(5).random(3000).tolist()
+
+
+@pytest.fixture(scope="module")
+def page(live, tree, prompt, uniforms, tmp_path_factory):
+    """What the engine answers in the browser."""
+    asked = {"prompt": PROMPT, "tree": tree.tokens.tolist(), "mask": tree.mask.tolist(),
+             "positions": (len(prompt) + tree.depths).tolist(), "path": [0, 4, 5], "runs": RUNS,
+             "rounds": ROUNDS, "uniforms": uniforms}
+    html = tmp_path_factory.mktemp("live") / "engine.html"
+    html.write_text(f"<meta charset=utf-8><script>{live.engine()}{live.data()}</script>"
+                    f"<script>{ASK % json.dumps(asked)}</script>", encoding="utf-8")
+    text, log = browse(html.as_uri(), "--dump-dom")
+    assert "CONSOLE" not in log, log
+    return json.loads(re.search(r"<title>(.*)</title>", text)[1])
+
+
+def test_the_page_computes_the_logits_of_the_model(page, models, tree, prompt):
+    """A prompt, a tree behind it, and one row behind the tree's path, whose rows were gathered."""
+    target, _ = models
+    cache = target.new_cache()
+    with torch.inference_mode():
+        expected = [target(tokens_on(target, prompt), cache=cache)[0]]
+        cache.commit(list(range(len(prompt))))
+        expected.append(target(tree.tokens[None], len(prompt) + tree.depths, tree.mask, cache)[0])
+        cache.commit([0, 4, 5])
+        expected.append(target(tokens_on(target, [1]), cache=cache)[0])
+    for key, logits in zip(("prompt", "tree", "after"), expected, strict=True):
+        assert (torch.tensor(page[key]) - logits[0]).abs().max() < 1e-3, key
+
+
+class ListDice(Dice):
+    """Plays a list of numbers in [0, 1) instead of a generator's; notes what they fell on."""
+
+    def __init__(self, uniforms):
+        self.generator, self.left, self.values = self, iter(uniforms), []
+
+    def random(self):
+        return next(self.left)
+
+    def draw(self, probs):
+        self.values.append(super().draw(probs))
+        return self.values[-1]
+
+
+@pytest.mark.parametrize("run", range(len(RUNS)), ids=lambda run: "-".join(
+    map(str, RUNS[run][:2])) + f"-{len(RUNS[run][2])}")
+def test_the_page_decides_as_the_decoders_do(page, models, prompt, uniforms, run):
+    """The same drafts, draws, paths and texts round after round, for the same random numbers."""
+    temperature, rule, branching = RUNS[run]
+    target, small = models
+    dice, sampler = ListDice(uniforms), Sampler(temperature)
+    if branching == CHAIN:
+        steps = speculate_chain(target, GPTDraft(small), prompt, len(CHAIN), sampler, dice)
+    else:
+        drawn = sampler, dice if rule == "multiRound" else None
+        drafter = TreeDrafter(TreeGPT(small), branching, *drawn)
+        steps = speculate(target, drafter, prompt, sampler, dice,
+                          {"walk": walk, "multiRound": multi_round}[rule])
+    next(steps)  # the prefill
+    for number, (step, found) in enumerate(zip(islice(steps, ROUNDS), page["runs"][run],
+                                               strict=True)):
+        ends = len(dice.values)
+        assert found["draws"] == dice.values[ends - len(found["draws"]):], number
+        assert found["emitted"] == step.tokens, number
+        if branching != CHAIN:
+            assert found["kept"] == step.detail.path, number
+            assert found["tokens"] == step.detail.tree.tokens.tolist(), number
+            assert found["parents"] == step.detail.tree.parents.tolist(), number
+
+
+USE = """
+const most = chart => Math.max(...chart.rows.map(row => row.target));
+const said = [], text = () => $("story").textContent;
+for (const kind of ["chain", "walk", "multi"])
+  for (const temperature of [0.7, 0]) {
+    document.querySelector(`[value=${kind}]`).checked = true;
+    $("temperature").value = temperature;
+    $("form").requestSubmit();
+    for (let press = 0; press < 80; press++) {
+      $(press % 9 ? "next" : "finish").click();
+      said.push(`${temperature}: ${$("text").textContent}`);
+      const [before, after] = trace.frames.slice(now, now + 2).map(f => f.bars[f.bars.length - 1]);
+      if (before && before.title === "residual")  // against the renderer's own
+        said.push(`residual: ${Math.abs(most(before) - most(after)) < 1e-9}`);
+    }
+    const letters = text().length - $("prompt").value.length;
+    const alone = +$("alone").textContent, spent = +$("spent").textContent;
+    said.push(`${kind}: ${letters === alone}, ${spent < letters}`);
+  }
+for (const presses of [3, 30]) {  // a setting is changed within a round, and after some
+  for (let press = 0; press < presses; press++) $("next").click();
+  const before = text();
+  $("settings").dispatchEvent(new Event("change"));
+  const step = $("count").textContent.split(" ")[0];
+  said.push(`again: ${before === text()}, ${$("spent").textContent}, ${step}`);
+}
+$("prompt").value = "7 men";
+$("form").requestSubmit();
+document.title = JSON.stringify([...said, $("note").textContent]);
+"""
+
+
+def test_a_reader_can_step_through_every_kind_of_round(live, tmp_path):
+    """Every caption is complete and its sums are right, the text and the two counts agree, a new
+    setting starts from the same text, unknown letters are named."""
+    live.write(tmp_path)
+    html = tmp_path / "live.html"
+    html.write_text(html.read_text(encoding="utf-8").replace(
+        "</body>", f"<script>{USE}</script></body>"), encoding="utf-8")
+    text, log = browse(html.as_uri(), "--force-prefers-reduced-motion", "--dump-dom")
+    assert "CONSOLE" not in log, log
+    *said, note = json.loads(re.search(r"<title>(.*)</title>", text)[1])
+    assert said.count("chain: true, true") == said.count("multi: true, true") == 2
+    assert said.count("walk: true, true") == 2 and note.endswith("left out: 7")
+    assert said.count("again: true, 1, 1") == 2
+    assert not any(word in " ".join(said) for word in ("undefined", "NaN", "null", "target"))
+    assert not any("dice" in caption for caption in said if caption.startswith("0: "))
+    sums = [[float(number) for number in re.findall(r"\.\d+", caption.split(": ", 1)[1])]
+            for caption in said if "of all that is missing" in caption]
+    assert sums and "residual: true" in said and "residual: false" not in said
+    for p, q, missing, total, share in sums:
+        assert abs(p - q - missing) < 0.002 and abs(missing / total - share) < 0.01

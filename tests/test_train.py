@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nanogpt import checkpoint, muon, train, weights
+from nanogpt import checkpoint, train, weights
 from block_diffusion import BlockConfig
 from nanogpt.checkpoint import (
     WEIGHTS,
@@ -22,9 +22,8 @@ from nanogpt.checkpoint import (
 )
 from nanogpt.data import load_dataset
 from nanogpt.model import GPT, GPTConfig
-from nanogpt.muon import Muon, orthogonalize
 from nanogpt.sizes import SIZES, Recipe, Size
-from nanogpt.train import fit
+from nanogpt.train import Muon, fit, orthogonalize
 from train_drafter import RECIPE as DRAFTER_RECIPE
 from train_drafter import drafter_validation_loss, get_drafter
 from train_heads import get_heads, heads_validation_loss
@@ -148,7 +147,7 @@ def test_an_interrupted_training_makes_every_update_once(
 @pytest.fixture(params=[True, False], ids=["bfloat16", "float32"])
 def precision(request, monkeypatch):
     """Both precisions in turn, whatever is faster here -> True for bfloat16."""
-    monkeypatch.setattr(muon, "bf16_is_faster", lambda device: request.param)
+    monkeypatch.setattr(train, "bf16_is_faster", lambda device: request.param)
     return request.param
 
 
@@ -174,7 +173,7 @@ def test_an_update_becomes_orthogonal(precision, shape):
 def test_a_step_by_hand(monkeypatch):
     """lr 0.1, momentum 1/2. Gradient 3: average 1.5, ahead 2.25; then -2: average -.25, -1.125."""
     seen = []
-    monkeypatch.setattr(muon, "orthogonalize", lambda update: seen.append(update) or update.sign())
+    monkeypatch.setattr(train, "orthogonalize", lambda update: seen.append(update) or update.sign())
     still = torch.nn.Parameter(torch.ones(2, 2))  # no gradient: stays
     for shape, factor in (((4, 2), 2 ** 0.5), ((2, 4), 1)):  # tall matrices take larger steps
         weight = torch.nn.Parameter(torch.zeros(shape))

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import torch
 
+from nanogpt.checkpoint import WEIGHTS
+from nanogpt.data import CharTokenizer, load_text
+
 HERE = Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "data"
+LETTERS = CharTokenizer(load_text()).chars  # what the models read, in the order of their numbers
 MODELS = {"target": "small", "drafter": "draft"}
 # The renderer's labels, in the live page's words.
 WORDS = {"the target's own token": "the large model's own letter", "p, target": "p, large model",
@@ -21,40 +24,30 @@ WORDS = {"the target's own token": "the large model's own letter", "p, target": 
          '["rejected", "': '["refused", "', '"the root"': '"the last letter"'}
 
 
-def quantised(weights):
-    """{name: (rows, columns)} -> {name: (int8, scales)}, one scale a row: half the file's size."""
-    found = {}
-    for name, weight in weights.items():
+def quantised(size):
+    """A model of data/weights -> its configuration and {name: (int8 (rows, columns), scales)}.
+
+    One scale a row: half the file's size. The page computes with values * scales.
+    """
+    saved, parts = torch.load(WEIGHTS / f"{size}.pt", weights_only=True), {}
+    for name, weight in saved["model"].items():
         weight = weight.float()
         scales = weight.abs().amax(1) / 127  # (rows,)
-        found[name] = (weight / scales[:, None]).round().to(torch.int8), scales
-    return found
+        parts[name] = (weight / scales[:, None]).round().to(torch.int8), scales
+    return saved["config"]["model"], parts
 
 
 def packed(size):
-    """A model of data/weights as the page reads it -> a dictionary for JSON."""
-    saved = torch.load(DATA / "weights" / f"{size}.pt", weights_only=True)
-    parts = quantised(saved["model"])
+    """A model as the page reads it -> a dictionary for JSON."""
+    config, parts = quantised(size)
 
     def text(tensors):
         return base64.b64encode(b"".join(t.numpy().tobytes() for t in tensors)).decode()
 
-    return {"config": saved["config"]["model"],
+    return {"config": config,
             "shapes": {name: list(values.shape) for name, (values, _) in parts.items()},
             "values": text(values for values, _ in parts.values()),
             "scales": text(scales for _, scales in parts.values())}
-
-
-def unpacked(size):
-    """What the page computes with -> {name: float32 (rows, columns)}."""
-    saved = torch.load(DATA / "weights" / f"{size}.pt", weights_only=True)
-    return {name: values * scales[:, None]
-            for name, (values, scales) in quantised(saved["model"]).items()}
-
-
-def letters():
-    """The models' vocabulary: the characters of the corpus, in the order of their numbers."""
-    return sorted(set((DATA / "shakespeare.txt").read_text(encoding="utf-8")))
 
 
 def engine():
@@ -67,7 +60,7 @@ def engine():
 
 def data():
     """Letters and weights as a script."""
-    found = {"letters": letters(), **{name: packed(size) for name, size in MODELS.items()}}
+    found = {"letters": LETTERS, **{name: packed(size) for name, size in MODELS.items()}}
     return f"const data = {json.dumps(found)};"
 
 
