@@ -73,5 +73,7 @@ def write(folder):
     for mark, text in {"/*STYLE*/": style, "<!--ROUND-->": body, "/*RENDERER*/": script,
                        "/*ENGINE*/": engine(), "/*DATA*/": data(),
                        "../README.md": "index.html", **WORDS}.items():
+        if mark not in page:
+            raise ValueError(f"{mark} is neither in live.html nor in the step page")
         page = page.replace(mark, text)
     (folder / "live.html").write_text(page, encoding="utf-8", newline="\n")
