@@ -1,7 +1,7 @@
-"""The chapter's pictures: the trie of two heads' trees, the union side by side, a real round.
+"""The chapter's pictures: the trap, the trie of two heads' trees, a real round.
 
-Green is head 1 and pink head 2, dark what both guessed; blue is the accepted path, orange the
-target's own token.
+Green is head 1 and pink head 2, half and half what both guessed; blue is the accepted path, orange
+the target's own token, red the mistake.
 """
 
 import math
@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 
 from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
-from nanogpt.bench import two_standard_errors
 from nanogpt.packing import precision_of
 from nanogpt.pictures import plots
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
@@ -32,58 +31,50 @@ def owners(tree, trees):
     return [(path in ours) + 2 * (path in theirs) for path in prefixes(tree)]
 
 
-def shades(groups):
-    """The colours of groups of `owners`."""
-    return [(plots.INK, *plots.HEADS, plots.INK)[group] for group in groups]
+def draw_trap():
+    """Two draws with p(a) = .5 as a square, its areas their probabilities: where a is written."""
+    ax = plots.new_axes(height=3.4)
+    for x, y, height, color, text in (
+            (0, 0, 1, plots.BLUE, "a is written\n.50"),
+            (0.5, 0.5, 0.5, plots.RED, "a is written:\na second chance\n.25"),
+            (0.5, 0, 0.5, plots.GREY, "b or c is written\n.25")):
+        ax.add_patch(plt.Rectangle((x, y), 0.5, height, edgecolor=plots.INK,
+                                   facecolor=plots.tint(color, 0.4)))
+        ax.text(x + 0.25, y + height / 2, text, ha="center", va="center", fontsize=13)
+    for place, text in ((0.25, "a, .5"), (0.75, "b or c, .5")):
+        ax.text(place, 1.02, f"1st draw: {text}", ha="center")
+        ax.text(-0.02, 1 - place, f"2nd draw:\n{text}", ha="right", va="center")
+    ax.set(xlim=(-0.27, 1.01), ylim=(-0.01, 1.1))
+    ax.axis("off")
+    ax.set_title("Both heads guess a: .50 + .25 = .75", fontsize=13)
+    return ax
 
 
 def draw_trie(trees, scores, trie, trie_scores):
     """Two heads' trees, and below them what the trie keeps, with the probability of each path.
+
+    Grey: no row is left for it; half green, half pink: both heads guessed it -> the three Axes.
     """
-    figure = plt.figure(figsize=(plots.WIDTH, 4.2), layout="constrained")
-    axes = figure.subplot_mosaic("12;33", height_ratios=(3, 4))
-    groups = [0] + [1] * 9, [0] + [2] * 9, owners(trie, trees)
+    figure = plt.figure(figsize=(plots.WIDTH, 4.4), layout="constrained")
+    axes = list(figure.subplot_mosaic("12;33", height_ratios=(3, 4)).values())
     titles = "head 1 guesses", "head 2 guesses", f"the trie of the best {len(trie) - 1}"
-    for ax, tree, logs, group, title in zip(axes.values(), [*trees, trie], [*scores, trie_scores],
-                                            groups, titles, strict=True):
-        texts = [f"{NAMES[int(token)]}\u2009{plots.two_digits(math.exp(log))}" if row else "s"
-                 for row, (token, log) in enumerate(zip(tree.tokens, logs, strict=True))]
+    groups = [1] * len(trees[0]), [2] * len(trees[1]), owners(trie, trees)
+    for ax, tree, logs, group, title in zip(axes, [*trees, trie], [*scores, trie_scores], groups,
+                                            titles, strict=True):
+        paths, heights = prefixes(tree), plots.tree_rows(tree.children)
+        texts = [f"{NAMES[path[-1]]}\u2009{plots.two_digits(math.exp(log))}" if path else "s"
+                 for path, log in zip(paths, logs, strict=True)]
+        colors = [plots.HEADS[who == 2] if path and path in prefixes(trie) else plots.GREY
+                  for path, who in zip(paths, group, strict=True)]
         plots.draw_tree(Tree(list(range(len(tree))), tree.parents), texts.__getitem__, ax=ax,
-                        colors=shades(group))
-        ax.set_title(title, color=plots.INK, fontsize=12)
-    return list(axes.values())
-
-
-def draw_union_and_mask(union, n_first):
-    """Both trees side by side below one root, each row with its number; who may attend to whom."""
-    above, below = plots.new_axes(height=6.4, rows=2)
-    labels = [f"{row}:{NAMES[int(token)]}" for row, token in enumerate(union.tokens)]
-    groups = [0] + [1 + (row > n_first) for row in range(1, len(union))]
-    plots.draw_tree(Tree(list(range(len(union))), union.parents), labels.__getitem__, ax=above,
-                    colors=shades(groups))
-    above.set_title("both trees, each row with its number", color=plots.INK, fontsize=12)
-    plots.draw_mask(union.mask, labels, below, "row (left) sees column (top)")
-    return above, below
-
-
-def draw_losses(kept):
-    """How many drafts a round each way to verify misses of those that both trees would bring.
-
-    kept: see bench.same_rounds: head 1, head 2, the router, ways to merge; both trees -> the Axes.
-    """
-    *ways, both = kept
-    ax = plots.new_axes(height=3.4)
-    colors = [*plots.HEADS, plots.FAINT] + [plots.INK] * len(ways)
-    for place, (way, color) in enumerate(zip(ways, colors, strict=False)):
-        missed = [most - n for n, most in zip(kept[way], kept[both], strict=True)]
-        mean, error = sum(missed) / len(missed), two_standard_errors(missed)
-        ax.barh(place, mean, 0.62, xerr=error, color=plots.tint(color, 0.7), ecolor=plots.INK)
-        ax.text(mean + error, place, f"  {mean:.2f}", va="center", color=plots.INK)
-    ax.set_yticks(range(len(ways)), ways)
-    ax.invert_yaxis()
-    ax.margins(x=0.2)
-    return plots.plain_frame(ax, "Drafts lost by reading 16 rows, not 32",
-                             "drafts a round, with two standard errors")
+                        colors=colors)
+        for row in [row for row, who in enumerate(group) if who == 3]:  # its right half in pink
+            x, y = len(paths[row]), heights[row]
+            plots.draw_node(ax, (x, y), texts[row], plots.HEADS[1], False, False, False, True)
+            ax.texts[-1].set(clip_on=True, clip_path=plt.Rectangle((x, y - 1), 1, 2,
+                                                                   transform=ax.transData))
+        ax.set_title(title, fontsize=12)
+    return axes
 
 
 def step_round(args, dataset, device, prompt):

@@ -1,4 +1,4 @@
-"""Merged trees: the union of two heads' trees beside routing and single heads.
+"""Merged trees: two heads' trees in one beside routing and single heads.
 
     python 04_merged_trees/train_and_decode.py
 """
@@ -10,15 +10,14 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 
 from nanogpt import cli
 from bench import registry
-from dual_draft_routing import HeadDrafter, check_counts  # chapter 03
-from merged_trees import MergedDrafter, accept_paths, trie_merge
+from dual_draft_routing import check_counts  # chapter 03
+from merged_trees import trie_merge
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.pictures import plots
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.sampling import Sampler
 from pictures import SCORES, TREES, draw_trie
 from train_heads import get_target_and_heads  # chapter 03
-from tree_attention import speculate  # chapter 02
 
 
 def read_flags(argv):
@@ -41,10 +40,8 @@ def main(argv=None):
     prompt = cli.check_decoding(args, dataset)
     target, heads = get_target_and_heads(args, dataset, device)
 
-    merged = MergedDrafter([HeadDrafter(head, budget=args.budget) for head in heads])
-    cli.print_stream(
-        speculate(target, merged, prompt, samplers[-1], Dice(args.seed), accept_paths),
-        args.prompt, args.max_new_tokens, dataset.tokenizer)
+    trie = registry(target, heads, samplers[-1], args.budget)[f"trie-merged, {args.budget}"]
+    cli.print_stream(trie(prompt, args.seed), args.prompt, args.max_new_tokens, dataset.tokenizer)
     print_tables(args, target, held_out_prompts(dataset, args.prompts), samplers,
                  lambda sampler: registry(target, heads, sampler, args.budget))
     example = draw_trie(TREES, SCORES, *trie_merge(TREES, SCORES, 6))[0]

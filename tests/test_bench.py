@@ -222,17 +222,6 @@ def test_chains_and_trees_hold_equal_budgets():
         assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + drafts
 
 
-def test_nothing_accepts_more_than_both_trees_together():
-    """And these accept what the better one does, round by round."""
-    for tokens, n in (([5, 1], 0), ([1, 5], 1), ([1, 3, 2], 2), ([1, 2], 2)):
-        assert CHAPTER[4].accepted(Tree([9, 1, 2, 3], [-1, 0, 1, 1]), tokens) == n
-    target = random_gpt(1)
-    one, two, *ways, both = CHAPTER[4].same_rounds(
-        target, random_heads(target, 1), Sampler(1), [[1, 2], [2, 1]], 8, 25).values()
-    assert both == list(map(max, one, two)) and len(both) > 6
-    assert all(a <= b for way in ways for a, b in zip(way, both, strict=True))
-
-
 def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():
     draft = NGramDraft(torch.randint(5, (900,), generator=torch.Generator().manual_seed(0)), 5, 4)
     draft.observe([4, 4, 0, 2, 2, 3, 1, 0])

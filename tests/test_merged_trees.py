@@ -88,11 +88,15 @@ def test_path_matrix_acceptance_is_the_walk_on_the_tree(greedy):
     """Random trees, most of them with equal siblings; same dice, same tokens."""
     lengths = []
     for seed in range(150):
-        tree = merge(random_tree(seed), random_tree(seed + 1000, size=6))
+        pair = random_tree(seed), random_tree(seed + 1000, size=6)
+        tree = merge(*pair)
         probs = probs_by_prefix(tree, seed, greedy=greedy)
         path, token = accept_paths(tree, probs, Dice(seed))
         length, expected = frontier_walk(tree, probs, Dice(seed))
         assert (len(path) - 1, token) == (length, expected)
+        # It accepts exactly what the better of the two trees would have accepted.
+        assert length == max(frontier_walk(one, probs_by_prefix(one, seed, greedy=greedy),
+                                           Dice(seed))[0] for one in pair)
         assert tree.parents[path].tolist() == [-1, *path[:-1]]
         lengths.append(length)
     assert max(lengths) >= 3 and min(lengths) == 0
