@@ -86,10 +86,10 @@ def judge(make, accept, temperature):
 
 
 VERSIONS = {
-    "the trie, walk": (lambda pair: TrieDrafter(pair, 6), walk),
-    "two copies, one draw": (MergedDrafter, accept_paths),
-    "two copies, walk": (MergedDrafter, walk),
-    "two copies, two draws": (MergedDrafter, draw_in_both_keep_longer(3)),
+    "the trie": (lambda pair: TrieDrafter(pair, 6), walk),
+    "one draw": (MergedDrafter, accept_paths),
+    "first copy": (MergedDrafter, walk),
+    "two draws": (MergedDrafter, draw_in_both_keep_longer(3)),
 }
 
 
