@@ -6,9 +6,8 @@ import torch
 
 import chain_specdec
 from chain_specdec import acceptance_rate, draft, expected_tokens, speculate_chain
-from nanogpt.bench import PLAIN, median_round, plain, summarize
+from nanogpt.bench import PLAIN, median_ms, median_round, plain, summarize
 from nanogpt.cli import print_table
-from nanogpt.clock import median_ms
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
 from nanogpt.exact.slips import changed, replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget

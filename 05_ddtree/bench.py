@@ -25,9 +25,8 @@ from conditional_marginals import (
     decode_sampled,
 )
 from ddtree import BlockChainDrafter, DDTreeDrafter, decode_ddtree
-from nanogpt.bench import PLAIN, TURN, compare, plain, speedup, summarize
+from nanogpt.bench import PLAIN, TURN, compare, cost_curve, median_ms, plain, speedup, summarize
 from nanogpt.cli import print_table
-from nanogpt.clock import cost_curve, median_ms
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import collect
 from nanogpt.sampling import Dice, Sampler

@@ -23,7 +23,7 @@ import numpy as np
 
 from conditional_marginals import BlockLevels, ConditionalTreeDrafter
 from ddtree import DDTreeDrafter, best_first, draft_temperature, tree_of
-from nanogpt.clock import interpolate
+from nanogpt.bench import interpolate
 from tree_attention import Tree, TreeDrafter, multi_round, speculate  # chapter 02
 
 FORGET = 0.98  # a round counts half after 34 others

@@ -26,9 +26,8 @@ from nanogpt import cli
 from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
 from dflash import load_dflash
-from nanogpt.bench import PLAIN, compare, print_contest
+from nanogpt.bench import PLAIN, compare, cost_curve, print_contest
 from nanogpt.cli import print_stream, print_table
-from nanogpt.clock import cost_curve
 from nanogpt.decoding import Step, plain_decode
 from nanogpt.device import device_name, pick_device
 from nanogpt.packing import PRECISIONS

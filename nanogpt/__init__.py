@@ -6,9 +6,9 @@
     data.py        corpora and tokenizers         sizes.py      named models, their recipes
     train.py       the training loop              muon.py       its optimizer
     checkpoint.py  files of weights               weights.py    makes those that come along
-    clock.py       milliseconds, c(N)             cli.py        flags, tables, the terminal
-    graphs.py      CUDA graphs                    transformers_model.py  published models
-    bench.py       the runner: who is faster, and why
+    graphs.py      CUDA graphs                    cli.py        flags, tables, the terminal
+    transformers_model.py  published models
+    bench.py       the runner: milliseconds, c(N), who is faster
     does_it_pay.py all chapters in one run: the closing lesson's numbers
     exact/         enumeration: the proof that a rule loses nothing
     pictures/      everything that draws, records or animates; nothing above imports it

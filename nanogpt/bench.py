@@ -6,23 +6,23 @@ stands here knows no chapter.
 
     results = compare(registry, prompts, 128)    # {name: list of Generation, one per prompt}
     print_results(results, curve)                # the table
-    print_account(results)                       # where a round's milliseconds go, and why
+    print_account(results)                       # where a round's milliseconds go
+    cost_curve(target)                           # c(N): the time of N rows
 
-Sums over sums everywhere: a long text counts more than a short one. Only a speed-up is a median
-over the prompts, for one disturbed prompt moves a mean.
+Sums over sums everywhere, tau and speed-ups alike: a long text counts more than a short one.
 """
 
 import gc
 import statistics
+import time
 from collections import defaultdict
 from types import SimpleNamespace
 
 import torch
 
 from nanogpt.cli import print_table
-from nanogpt.clock import cost_curve, interpolate
 from nanogpt.decoding import collect, collecting, plain_decode, timed
-from nanogpt.device import device_name
+from nanogpt.device import device_name, synchronize
 from nanogpt.packing import precision_of
 from nanogpt.sampling import Dice
 from nanogpt.sizes import SIZES
@@ -30,6 +30,63 @@ from nanogpt.sizes import SIZES
 PLAIN = "plain"
 VERBS = ("draft", "verify", "accept", "commit")
 TURN = 16  # tokens that a decoder writes before the next one has its turn
+
+# ---------------------------------------------------------------- the clock
+
+
+def median_ms(call, device, repeats=30, warmup=5, before=None):
+    """Median wall time of `call()` in milliseconds, the device synchronised around each call.
+
+    before(): called ahead of every call, untimed; it leaves the caches as they will be found.
+    """
+    laps = []
+    for i in range(warmup + repeats):
+        if before is not None:
+            before()
+        synchronize(device)
+        start = time.perf_counter()
+        call()
+        synchronize(device)
+        if i >= warmup:
+            laps.append(time.perf_counter() - start)
+    return 1e3 * statistics.median(laps)
+
+
+@torch.inference_mode()
+def cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64, 128), cached=128, repeats=30):
+    """c(N): milliseconds of one forward of N new rows on a cache of `cached` rows.
+
+    Sizes are measured in turn, round after round, so a slow moment hits all of them alike.
+    -> {N: median milliseconds}; row counts that do not fit into the window are left out.
+    """
+    cached = min(cached, target.block_size // 2)
+    rows = [n for n in rows if cached + n <= target.block_size]
+    cache = target.new_cache()
+    target(torch.zeros(1, cached, dtype=torch.long, device=target.device), cache=cache)
+    cache.commit(list(range(cached)))
+    laps = {n: [] for n in rows}
+    for _ in range(repeats):
+        for n in rows:
+            tokens = torch.zeros(1, n, dtype=torch.long, device=target.device)
+            laps[n].append(median_ms(lambda t=tokens: target(t, cache=cache), target.device,
+                                     repeats=1, warmup=1))
+    return {n: statistics.median(values) for n, values in laps.items()}
+
+
+def interpolate(curve, n):
+    """c(n) for any n, by linear interpolation in the measured {N: ms}.
+
+    Below the smallest N its value stays; above the largest the last slope goes on.
+    """
+    sizes = sorted(curve)
+    if n <= sizes[0]:
+        return curve[sizes[0]]
+    for low, high in zip(sizes, sizes[1:], strict=False):
+        if n <= high or high == sizes[-1]:
+            weight = (n - low) / (high - low)
+            return curve[low] + weight * (curve[high] - curve[low])
+    return curve[sizes[0]]
+
 
 # ---------------------------------------------------------------- the contest
 
@@ -133,16 +190,24 @@ def tau_uncertainty(generations):
     return 2 * (off * n / (n - 1)) ** 0.5 / sum(len(g.steps) for g in generations)
 
 
-def speedups(generations, baseline):
-    """(Seconds per token of the baseline) / (of this decoder), a list with one for each prompt."""
-    # Prompt by prompt: both saw the same text and the same moments of the machine.
-    return [g.tokens_per_second / b.tokens_per_second
-            for g, b in zip(generations, baseline, strict=True)]
+def ms_per_token(generations):
+    """Of each text by itself -> a list of milliseconds."""
+    return [1e3 / g.tokens_per_second for g in generations]
+
+
+def paired(ours, theirs):
+    """How much larger `ours` is than `theirs`, text by text -> the mean, two standard errors of it.
+
+    Both: lists with a value for each text, in one order. That a text is hard for both cancels.
+    """
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return statistics.mean(differences), two_standard_errors(differences)
 
 
 def speedup(generations, baseline):
-    """The median of the prompts' `speedups`."""
-    return statistics.median(speedups(generations, baseline))
+    """Tokens a second, divided by those of the baseline: all texts together."""
+    ours, theirs = (summarize(texts)["tokens_per_second"] for texts in (generations, baseline))
+    return ours / theirs
 
 
 def predicted_speedup(tau, curve, rows, draft_ms):
@@ -153,12 +218,6 @@ def predicted_speedup(tau, curve, rows, draft_ms):
     """
     # tau plain steps, c(1) each, against one round that brings the same tokens.
     return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
-
-
-def fastest(results):
-    """The name of the fastest method, plain decoding left out."""
-    return max((name for name in results if name != PLAIN),
-               key=lambda name: speedup(results[name], results[PLAIN]))
 
 
 # ---------------------------------------------------------------- the texts
@@ -217,7 +276,7 @@ def histogram(accepted, last=4):
 def print_results(results, curve=None, greedy=False):
     """Print one line per decoder: what it brings and what it costs.
 
-    curve: c(N), see clock.cost_curve; with it the predicted speed-up stands beside the measured
+    curve: c(N), see cost_curve; with it the predicted speed-up stands beside the measured
     one. Where that falls short, accepting, committing and Python between the forwards took the
     rest; it may also exceed it, for plain decoding pays for Python and sampling once a token.
     greedy: add how many texts equal plain decoding's (random texts need not).
@@ -241,55 +300,12 @@ def print_results(results, curve=None, greedy=False):
                  *["predicted"] * bool(curve), "speed-up", *["same"] * greedy], rows)
 
 
-def strip(line, ms_per_character):
-    """A round as a strip: d draft, v verify, a accept, c commit, - the loop between them."""
-    parts = line["verb_ms"]
-    parts = parts | {"-": line["ms_per_step"] - sum(parts.values())}
-    return "".join(verb[0] * round(ms / ms_per_character) for verb, ms in parts.items())
-
-
 def print_account(results):
-    """Where a round's milliseconds go, method by method, and a sentence on the fastest one."""
+    """Where a round's milliseconds go, method by method; between the verbs the loop itself runs."""
     lines = {name: summarize(generations) for name, generations in results.items()}
-    scale = max(line["ms_per_step"] for line in lines.values()) / 32
-    print_table(["milliseconds", "a round", *VERBS, f"{scale:.2g} ms a character"], [
-        [name, f"{line['ms_per_step']:.2f}", *(f"{ms:.2f}" for ms in line["verb_ms"].values()),
-         strip(line, scale).ljust(32)] for name, line in lines.items()])
-    if len(results) > 1:
-        print("\n" + why_not_faster(fastest(results), results))
-
-
-def extra_ms(generations, baseline):
-    """What a round takes more than a plain step, in milliseconds, part by part -> {part: ms}.
-
-    Example: a plain step of 2 ms, all of it verifying; a round of 6 ms, of which 1 is drafting, 3
-    verifying, 1 accepting, .5 committing: 1, 1, 1.5, and the loop .5; 4 ms in all.
-    """
-    line, plain = summarize(generations), summarize(baseline)
-    # Both book the same thing under the same verb, so verb by verb they may be subtracted.
-    more = {verb: ms - plain["verb_ms"][verb] for verb, ms in line["verb_ms"].items()}
-    return {
-        "drafting": more["draft"],
-        "verifying more than one row": more["verify"],
-        "accepting and committing": more["accept"] + more["commit"],
-        # What no verb booked: the loop itself, and handing the tokens on.
-        "the loop": line["ms_per_step"] - plain["ms_per_step"] - sum(more.values()),
-    }
-
-
-def why_not_faster(name, results):
-    """What stands between a method's tau and its speed-up, and the largest part of it, in words."""
-    line, plain = summarize(results[name]), summarize(results[PLAIN])
-    tau, measured = line["tau"], speedup(results[name], results[PLAIN])
-    parts = extra_ms(results[name], results[PLAIN])
-    listed = ", ".join(f"{part} {round(ms, 2) + 0.0:.2f}" for part, ms in parts.items())
-    told = (f"{name}: {tau:.2f} tokens per forward, {measured:.2f}x. A round takes "
-            f"{line['ms_per_step']:.2f} ms, a plain step {plain['ms_per_step']:.2f}; the "
-            f"difference in ms: {listed}.")
-    if measured >= tau:
-        return f"{told} Nothing of tau is lost."
-    return (f"{told} That is why the speed-up is not {tau:.2f}x. The largest part is "
-            f"{max(parts, key=parts.get)}.")
+    print_table(["milliseconds", "a round", *VERBS], [
+        [name, f"{line['ms_per_step']:.2f}", *(f"{ms:.2f}" for ms in line["verb_ms"].values())]
+        for name, line in lines.items()])
 
 
 # ---------------------------------------------------------------- a script's tables

@@ -15,14 +15,13 @@ from pathlib import Path
 from nanogpt import cli
 from nanogpt.bench import (
     PLAIN,
+    cost_curve,
+    ms_per_token,
+    paired,
     print_tables,
-    speedup,
-    speedups,
     summarize,
     tau_uncertainty,
-    two_standard_errors,
 )
-from nanogpt.clock import cost_curve
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
 from nanogpt.packing import for_decoding, precision_of
@@ -91,19 +90,17 @@ def registry(models, sampler):
     """
     routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
         "03_dual_draft_routing", "04_merged_trees", "05_ddtree", "06_layer_verification"))
-    target, drawn, trees = models.target, sampler.temperature > 0, import_module("tree_attention")
-
-    # 02: its fastest tree, and the one with most tokens
-    starts = small_gpt(target, models.small, sampler, ((2, 1), (2, 2, 1, 1)))
+    target, trees = models.target, import_module("tree_attention")
+    starts = small_gpt(target, models.small, sampler, ((2, 2, 1, 1),))
     starts["03 routed heads, 8 nodes, walk"] = routed.registry(
         target, models.heads, sampler, 8)["routed"]
     starts["04 trie of both heads, 16 nodes, walk"] = merged.registry(
         target, models.heads, sampler, 8)["trie-merged, 16"]
-    block = ddtree.registry(target, models.block, sampler, (7, 15), (15,), models.price)
-    rules = {ddtree.DRAWN: "", ddtree.PRICED_CHAIN: ", p/q"}
-    starts |= {f"05 {name}{rules.get(name, ', walk')}": start
-               for name, start in block.items() if name != PLAIN}
-    if drawn:
+    block = ddtree.registry(target, models.block, sampler, (), (15,), models.price)
+    starts |= {f"05 {name}{rule}": block[name] for name, rule in (
+        (ddtree.conditional_name(15), ", walk"), (ddtree.PRICED, ", walk"), (ddtree.DRAWN, ""))
+        if name in block}
+    if sampler.temperature > 0:
         starts["06 two drawn chains of 4, LV + K-SEQ"] = layers.registry(
             target, trees.TreeGPT(models.small), sampler, Sampler(sampler.temperature, top_k=20),
             "multi-chain", 2, 4)["LV + K-SEQ"]
@@ -114,24 +111,18 @@ def registry(models, sampler):
 
 
 def measured(target, tables):
-    """What a run found, ready for JSON: a method's tau and speed-up, each with two standard errors,
-    and a round's milliseconds, by verb.
+    """What a run found, ready for JSON: c(N), and for each method tau with two standard errors, the
+    milliseconds a token of each text, and those of an average round, by verb.
 
     tables: {temperature: results of nanogpt.bench.compare}, two prompts or more.
     """
-    found = {"machine": device_name(target.device), "precision": precision_of(target),
-             "curve": list(cost_curve(target).items()),  # [N, ms]
-             "plain_ms": {}, "tables": {}}
-    for T, results in ((f"T = {T:g}", results) for T, results in tables.items()):
-        baseline = results[PLAIN]
-        found["plain_ms"][T] = summarize(baseline)["ms_per_step"]
-        found["tables"][T] = {name: {
-            "tau": summarize(runs)["tau"], "tau_error": tau_uncertainty(runs),
-            "speedup": speedup(runs, baseline),
-            "speedup_error": two_standard_errors(speedups(runs, baseline)),
-            "round_ms": summarize(runs)["ms_per_step"], "verb_ms": summarize(runs)["verb_ms"],
-        } for name, runs in results.items() if name != PLAIN}
-    return found
+    return {"machine": device_name(target.device), "precision": precision_of(target),
+            "curve": list(cost_curve(target).items()),  # [N, ms]
+            "tables": {f"T = {T:g}": {name: {
+                "tau": summarize(runs)["tau"], "tau_error": tau_uncertainty(runs),
+                "ms_per_token": ms_per_token(runs), "round_ms": summarize(runs)["ms_per_step"],
+                "verb_ms": summarize(runs)["verb_ms"],
+            } for name, runs in results.items()} for T, results in tables.items()}}
 
 
 def load_measured(folder=MEASURED):
@@ -140,31 +131,54 @@ def load_measured(folder=MEASURED):
             for path in sorted(folder.glob("*.json"))}
 
 
-def markdown(columns, temperatures=TEMPERATURES, errors=False):
-    """A table: for each temperature tau (of the first machine) and every machine's speed-up. The
-    best of each column is bold, where it beats plain decoding by more than two standard errors.
+def worth(table):
+    """{method: its tau, the price of its round in plain steps, their quotient, the speed-up}.
 
-    columns: {machine: of `measured`}; errors: two decimals, and two standard errors behind them.
+    table: a temperature's, of `measured`. Example: 3 tokens a round at a price of 1.5: 2x.
     """
-    first, fast = next(iter(columns.values())), "{:.2f}x" if errors else "{:.1f}x"
-    wanted = [part for T in (f"T = {t:g}" for t in temperatures) for part in [
-        (f"{T}: tau", first["tables"][T], "tau", "{:.2f}"),
-        *((machine, found["tables"][T], "speedup", fast) for machine, found in columns.items())]]
-    names = list(max((table for _, table, *_ in wanted), key=len))  # that which has them all
-    lines = [["method", "rule"], ["---"] * (len(wanted) + 2),
-             *(name.rsplit(", ", 1) for name in names)]
-    for title, table, key, form in wanted:
-        lines[0].append(title)
-        best = form.format(max(entry[key] for entry in table.values()))
-        for row, name in zip(lines[2:], names, strict=True):
-            cell = "not run"
-            if name in table:
-                cell, error = form.format(table[name][key]), table[name][f"{key}_error"]
-                wins = cell == best and table[name][key] - error > 1
-                cell = f"**{cell}**" if wins else cell
-                cell += f" \u00b1 {error:.2f}" if errors else ""
-            row.append(cell)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    step = table[PLAIN]["round_ms"]
+    return {name: (line["tau"], line["round_ms"] / step, line["tau"] * step / line["round_ms"])
+            for name, line in table.items()}
+
+
+def behind(table, best):
+    """{method: milliseconds a token more than `best`, text by text, and two standard errors}.
+
+    Empty where the single texts were not kept.
+    """
+    return {name: paired(line["ms_per_token"], table[best]["ms_per_token"])
+            for name, line in table.items() if "ms_per_token" in line}
+
+
+def fastest(table, chapters=""):
+    """The fastest method, and those level with it: their difference, text by text, is within its
+    two standard errors. chapters: numbers, say "01 02"; default all methods and plain decoding."""
+    fast = {name: line[2] for name, line in worth(table).items()
+            if not chapters or name[:2] in chapters}
+    best = max(fast, key=fast.get)
+    level = [name for name, (more, error) in behind(table, best).items()
+             if name in fast and name != best and more <= error]
+    return best, level
+
+
+def markdown(columns, T):
+    """A table at temperature T: tau, and for every machine the speed-up, the best one bold, and how
+    far a method is behind the best where that is known. columns: {machine: of `measured`}."""
+    tables = {machine: found["tables"][f"T = {T:g}"] for machine, found in columns.items()}
+    first = next(iter(tables.values()))
+    lines = {name: [name.rsplit(", ", 1)[0], f"{first[name]['tau']:.2f}"] for name in first}
+    head = ["method", "tau"]
+    for machine, table in tables.items():
+        fast, best = worth(table), fastest(table)[0]
+        more = behind(table, best)
+        head += [machine, *[f"{machine}: ms a token behind"] * bool(more)]
+        for name, line in lines.items():
+            said = f"{fast[name][2]:.2f}x" if name in fast else "not run"
+            line.append(f"**{said}**" if name == best else said)
+            if more:
+                line.append("" if name == best else "{:.2f} \u00b1 {:.2f}".format(*more[name]))
+    return "\n".join(f"| {' | '.join(cells)} |"
+                     for cells in (head, ["---"] * len(head), *lines.values()))
 
 
 # ---------------------------------------------------------------- the command line
@@ -181,7 +195,7 @@ def main(argv=None):
                    help="measure nothing, print the tables of what was saved")
     args = p.parse_args(argv)
     if args.markdown:
-        print(markdown(load_measured()), markdown(load_measured(), errors=True), sep="\n\n")
+        print(*(markdown(load_measured(), T) for T in TEMPERATURES), sep="\n\n")
         return
     if min(args.prompts, args.max_new_tokens) < 2:
         raise ValueError(f"prompts is {args.prompts} and max_new_tokens {args.max_new_tokens}; "

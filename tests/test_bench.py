@@ -12,10 +12,9 @@ import torch
 
 from nanogpt import bench
 from exact import random_gpt
-from nanogpt.clock import interpolate
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import Generation, Step, collect, plain_decode, timed
-from nanogpt.does_it_pay import load_measured, main, markdown
+from nanogpt.does_it_pay import fastest, load_measured, main, markdown, worth
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
 from ngram import NGramDraft
@@ -89,6 +88,8 @@ def test_a_line_of_the_table_by_hand(capsys):
     """
     ours = [text([3, 1], draft=1, verify=2.5, accept=0.5), text([2], draft=1, verify=2, commit=1)]
     plain = [text([1] * 4, verify=2), text([1] * 2, verify=2)]
+    bench.print_account({"x": ours})
+    assert table(capsys.readouterr().out) == [["x", "4.00", "1.00", "2.33", "0.33", "0.33"]]
     for g in (*ours, *plain):
         g.tokens = list(range(len(g.tokens)))
     plain[0].tokens[-1] = 99  # one text differs, and not before its last token
@@ -99,32 +100,20 @@ def test_a_line_of_the_table_by_hand(capsys):
     assert plain_row[-2:] == ["1.00x", "2/2"] and plain_row[-3] == "500"
 
 
-def test_medians_and_spreads():
+def test_speedups_and_spreads():
     assert bench.histogram([0, 0, 1, 4, 7]) == "40 20  0  0 40"
-    ours, plain = [text([1] * 8, ms) for ms in (4.0, 2.0, 1.0)], [text([1] * 8, 8.0)] * 3
-    assert bench.speedup(ours, plain) == 4  # of 2, 4 and 8
+    ours, plain = [text([1] * 8, ms) for ms in (4.0, 3.0, 1.0)], [text([1] * 8, 8.0)] * 3
+    assert bench.speedup(ours, plain) == pytest.approx(3)  # 24 over 8
+    # texts differ much, the methods always by 1: the difference is known for certain
+    assert bench.ms_per_token(ours) == pytest.approx([4, 3, 1])
+    assert bench.paired([5, 4, 2], [4, 3, 1]) == (1, 0)
+    assert bench.paired([3, 1], [1, 1]) == (1, 2)
     assert bench.predicted_speedup(3, {1: 2.0, 4: 3.0}, 4, 1.0) == 1.5
-    assert [interpolate({1: 2.0, 4: 5.0, 8: 5.0}, n) for n in (1, 2, 6, 12)] == [2, 3, 5, 5]
+    assert [bench.interpolate({1: 2.0, 4: 5.0, 8: 5.0}, n) for n in (1, 2, 6, 12)] == [2, 3, 5, 5]
     # tau 2, and each text of two rounds is two tokens off; rounds of one text do not count apart
     assert bench.tau_uncertainty([text([3, 3]), text([1, 1])]) == 2
     assert bench.tau_uncertainty([text([3, 1]), text([2, 2])]) == 0
     assert bench.distinct_share([1, 2]) == 1 and bench.distinct_share([1] * 9) == 1 / 4
-
-
-def test_the_account_names_the_fastest_method_and_its_largest_part(capsys):
-    """The slow one drafts for long; the fast one's rounds are dear for their rows."""
-    results = {"plain": [text([1] * 6, verify=1.5, accept=0.25, commit=0.25)],
-               "slow": [text([3, 3], draft=9, verify=1.5, accept=0.5)],
-               "fast": [text([3, 3], 4.0, draft=0.5, verify=2.5, accept=0.25, commit=0.5)]}
-    assert bench.extra_ms(results["fast"], results["plain"]) == pytest.approx({
-        "drafting": 0.5, "verifying more than one row": 1, "accepting and committing": 0.25,
-        "the loop": 0.25})
-    bench.print_account(results)
-    out = capsys.readouterr().out
-    assert "fast: 3.00 tokens per forward, 1.50x. A round takes 4.00 ms, a plain step 2.00" in out
-    assert out.endswith("not 3.00x. The largest part is verifying more than one row.\n")
-    # The longest round, 11 ms, fills 32 characters.
-    assert "d" * 26 + "v" * 4 + "a" in out and "dvvvvvvva" in out
 
 
 # seconds, on a fake clock: sums of powers of two say what they are made of
@@ -257,14 +246,28 @@ def test_rules_are_compared_tree_by_tree():
 # ---------------------------------------------------------------- the closing lesson
 
 
+def test_level_is_what_the_same_texts_cannot_tell_apart():
+    """b is slower on every text by about the same, c now slower and now faster."""
+    table = {name: {"tau": 2.0, "round_ms": 2 * sum(ms) / 3, "ms_per_token": ms} for name, ms in (
+        ("plain", [9, 8, 7]), ("01 a, p/q", [4, 3, 2]), ("02 b, walk", [4.2, 3.2, 2.3]),
+        ("02 c, walk", [5, 2.5, 2]))}
+    table["plain"]["tau"] = 1.0
+    table["plain"]["round_ms"] = 8.0
+    assert fastest(table) == ("01 a, p/q", ["02 c, walk"])
+    assert fastest(table, "02")[0] == "02 c, walk"
+    assert worth(table)["01 a, p/q"] == (2, 0.75, pytest.approx(8 / 3))
+    lines = markdown({"here": {"tables": {"T = 1": table}}}, 1).splitlines()
+    assert lines[3] == "| 01 a | 2.00 | **2.67x** |  |"
+    assert lines[4] == "| 02 b | 2.00 | 2.47x | 0.23 \u00b1 0.07 |"
+
+
 def test_all_chapters_in_one_run(tmp_path):
     """Saved, loaded again and printed; what draws its drafts has no line at temperature 0."""
     main(["--size", "small", "--prompts", "2", "--max-new-tokens", "6",
           "--save", str(tmp_path / "here.json")])
     columns = load_measured(tmp_path)
     greedy, drawn = (columns["here"]["tables"][T] for T in ("T = 0", "T = 1"))
-    assert {name[:2] for name in drawn} == {"01", "02", "03", "04", "05", "06"}
+    assert {name[:2] for name in drawn} == {"pl", "01", "02", "03", "04", "05", "06"}
     assert {name for name in drawn if "drawn" in name} == set(drawn) - set(greedy)
     for line in drawn.values():
         assert line["round_ms"] >= sum(line["verb_ms"].values())
-    assert markdown(columns).count("\n") == 1 + len(drawn)

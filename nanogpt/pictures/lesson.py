@@ -20,9 +20,8 @@ import torch
 from IPython.display import Markdown, display
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-from nanogpt.bench import compare, summarize
+from nanogpt.bench import compare, cost_curve, summarize
 from nanogpt.cli import print_table
-from nanogpt.clock import cost_curve
 from nanogpt.data import held_out_prompts, load_dataset
 from nanogpt.decoding import collect, plain_decode, tokens_on
 from nanogpt.device import device_name, pick_device

@@ -5,15 +5,15 @@
 
 from nanogpt.bench import PLAIN, speedup, summarize
 from nanogpt.device import device_name, pick_device
-from nanogpt.does_it_pay import MEASURED, load_measured
+from nanogpt.does_it_pay import MEASURED, fastest, load_measured, worth
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
     GREEN,
     GREY,
     INK,
-    LOOK,
     ORANGE,
+    VERBS,
     new_axes,
     plain_frame,
     save,
@@ -72,10 +72,11 @@ def draw_front(found, tokens=1000):
 
     found: what nanogpt.does_it_pay saved. The chain's bar is blue.
     """
-    ms, table = found["plain_ms"]["T = 1"] * tokens, found["tables"]["T = 1"]
+    table = found["tables"]["T = 1"]
+    ms, worths = table[PLAIN]["round_ms"] * tokens, worth(table)
     ax = new_axes(height=2.9)
     for y, (name, said) in enumerate(FRONT.items()):
-        tau, fast = (table[name][key] if y else 1 for key in ("tau", "speedup"))
+        tau, _, fast = worths[name]
         ax.text(0, y - 0.28, said, va="bottom", color=INK)
         ax.barh(y, ms / fast, 0.5, color=tint(BLUE if y == 1 else GREY, 0.75))
         ax.text(ms / fast, y, f"  {ms / fast / 1e3:.2f} s,  {tokens / tau:,.0f} passes",
@@ -89,43 +90,90 @@ def draw_front(found, tokens=1000):
 # ---------------------------------------------------------------- machines side by side
 
 
-def draw_curves(columns):
-    """c(N) / c(1) over N, a line a machine. columns: {machine: of does_it_pay.measured}."""
+def draw_curves(columns, cheap=1.3):
+    """c(N) / c(1) over N, a line a machine, with its value at 32 rows; dotted: what is cheap.
+
+    columns: {machine: of does_it_pay.measured}.
+    """
     ax = new_axes()
     for (machine, found), color in zip(columns.items(), COLORS, strict=False):
-        rows, ms = zip(*found["curve"], strict=True)
-        ax.plot(rows, [value / ms[0] for value in ms], "o-", color=color, label=machine)
+        curve = {n: ms / found["curve"][0][1] for n, ms in found["curve"]}
+        end = max(curve)
+        ax.plot(curve.keys(), curve.values(), "o-", color=color)
+        ax.text(end, curve[end] + 0.2, machine, color=color, fontweight="bold", ha="right")
+        ax.text(32, curve[32] + (0.25 if curve[32] > cheap else -0.6), f"{curve[32]:.1f}",
+                color=color, ha="center")
+    ax.axhline(cheap, color=INK, linewidth=1, linestyle=":")
+    ax.text(1, cheap + 0.1, "dear", color=INK, va="bottom")
+    ax.text(1, 0.6, "cheap", color=INK, va="top")
     ax.set_xscale("log", base=2)
-    ax.set_xticks(rows, [str(n) for n in rows])
+    ax.set_xticks(list(curve), [str(n) for n in curve])
     ax.minorticks_off()
     ax.set_ylim(0)
-    ax.legend(**LOOK)
     return plain_frame(ax, "The time of N rows, divided by that of one", "rows N in one forward")
 
 
 def draw_worth(columns):
-    """Speed-up over tau at T = 1: a dot for each method, and each chapter's number at the one with
-    the most tokens a round.
+    """Speed-up over tau at T = 1: each chapter's fastest method on the first machine, and the same
+    method on the others. On a line through the origin all rounds have one price.
 
-    On a line through the origin all rounds have one price. columns: as in draw_curves.
+    columns: as in draw_curves.
     """
-    ax = new_axes(height=4.2)
+    ax = new_axes(height=4.4)
+    ax.axhline(1, color=INK, linewidth=1)
+    ax.text(4.5, 1, "plain decoding", va="bottom", ha="right", color=INK)
     for price in (1, 2, 4, 8):
-        end = min(5, 2.4 * price)
-        ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--")
-        ax.text(end, end / price, f"price {price}", color=FAINT, ha="right", va="bottom")
-    for (machine, found), color in zip(columns.items(), COLORS, strict=False):
-        dots = sorted((line["tau"], line["speedup"], name[:2])
-                      for name, line in found["tables"]["T = 1"].items())
-        tau, fast, _ = zip(*dots, strict=True)
-        ax.plot(tau, fast, "o", color=color, markersize=4, label=machine)
-        for x, y, chapter in {dot[2]: dot for dot in dots}.values():
-            ax.text(x, y, f" {chapter} ", color=color, fontweight="bold",
-                    va="top" if chapter == "06" else "bottom",
-                    ha="right" if chapter == "05" else "left")
-    ax.set(xlim=(0, 5), ylim=(0, 2.6))
-    ax.legend(**LOOK, loc="upper left")
-    return plain_frame(ax, "The same tokens, another price", "tau, tokens per round", "speed-up")
+        end = min(3.8, 2.3 * price)
+        ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--", zorder=0)
+        ax.text(end, end / price, f" price {price}", color=FAINT, va="top")
+    worths = {machine: worth(found["tables"]["T = 1"]) for machine, found in columns.items()}
+    table = next(iter(columns.values()))["tables"]["T = 1"]
+    for chapter in sorted({name[:2] for name in table} - {PLAIN[:2]}):
+        best = fastest(table, chapter)[0]
+        dots = [(line[best][0], line[best][2]) for line in worths.values()]
+        ax.plot(*zip(*dots, strict=True), color=GREY, linewidth=1)
+        for dot, color in zip(dots, COLORS, strict=False):
+            ax.plot(*dot, "o", color=color, markersize=19)
+            ax.text(*dot, chapter, color="white", ha="center", va="center_baseline")
+    for y, machine, color in zip((2.2, 0.2), columns, COLORS, strict=False):
+        ax.text(4.5, y, f"on {machine}", color=color, fontweight="bold", ha="right")
+    ax.set(xlim=(1.8, 4.5), ylim=(0, 2.4))
+    first, most = next(iter(worths.items()))
+    return plain_frame(
+        ax, f"Most tokens: {max(most, key=lambda name: most[name][0])[:2]}. "
+        f"Fastest on {first}: {fastest(table)[0][:2]}.", "tau, tokens a round", "speed-up")
+
+
+def draw_rounds(columns, T, names):
+    """A plain step and a round of each method, as blocks of time; a panel a machine, each with a
+    scale of its own. columns: as in draw_curves; names: {of a method: what the picture calls it}.
+    """
+    panels = new_axes(height=2.7 * len(columns), rows=len(columns))
+    for ax, (machine, found) in zip(panels, columns.items(), strict=True):
+        table = found["tables"][f"T = {T}"]
+        step, worths = table[PLAIN]["round_ms"], worth(table)
+        longest = max(worths[name][1] for name in names)
+        ax.barh(0, 1, 0.5, color=tint(VERBS["verify"], 0.75))
+        ax.text(0, -0.3, f"a plain step: {step:.2f} ms", va="bottom", color=INK)
+        for y, (name, said) in enumerate(names.items(), start=1):
+            tau, price, fast = worths[name]
+            blocks = {verb: table[name]["verb_ms"][verb] / step for verb in ("draft", "verify")}
+            blocks, left = blocks | {"rest": price - sum(blocks.values())}, 0.0
+            ax.text(0, y - 0.29, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x", color=INK,
+                    va="bottom", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+            for verb, width in blocks.items():
+                ax.barh(y, width, 0.5, left, edgecolor="white",
+                        color=tint(VERBS.get(verb, VERBS["accept"]), 0.75))
+                inside = width > 0.11 * longest  # a narrow block has its name behind it
+                ax.text(left + (width / 2 if inside else width), y,
+                        f"{verb}\n{width:.2f}" if inside else f" {verb} {width:.2f}", color=INK,
+                        ha="center" if inside else "left", va="center", linespacing=0.95)
+                left += width
+        ax.vlines(1, 0, len(names), color=INK, linewidth=1, linestyle=":", zorder=0)
+        ax.set(xlim=(0, 1.2 * longest), ylim=(len(names) + 0.35, -0.8))
+        ax.axis("off")
+        ax.set_title(f"On {machine}, in plain steps", color=INK, fontsize=12, loc="left")
+    return panels
 
 
 if __name__ == "__main__":  # python -m nanogpt.pictures.strip: the front page's picture
