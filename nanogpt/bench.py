@@ -223,15 +223,6 @@ def predicted_speedup(tau, curve, rows, draft_ms):
 # ---------------------------------------------------------------- the texts
 
 
-def distinct_share(tokens, n=6):
-    """Share of distinct n-grams in a text, 0..1: near 0, the text repeats itself.
-
-    A text shorter than n repeats nothing: 1.
-    """
-    grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
-    return len(set(grams)) / len(grams) if grams else 1.0
-
-
 @torch.inference_mode()
 def print_differences(results, prompts, target):
     """Where greedy texts leave plain decoding's, who does, and how close the two best logits are.
@@ -319,9 +310,6 @@ def print_contest(results, prompts, target, temperature, curve):
     print_results(results, curve, greedy)
     if greedy:
         print_differences(results, prompts, target)
-        shares = [distinct_share(g.tokens) for g in results[PLAIN]]
-        print("share of distinct 6-grams in the plain texts (a repetition is easy to draft): "
-              f"{statistics.mean(shares):.2f}")
     print()
     print_account(results)
 

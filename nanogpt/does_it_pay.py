@@ -2,13 +2,11 @@
 
     python -m nanogpt.does_it_pay                                        # the tables
     python -m nanogpt.does_it_pay --save nanogpt/measured/my-machine.json
-    python -m nanogpt.does_it_pay --markdown      # the tables of what was saved
 
 What was saved in nanogpt/measured stands in the closing lesson beside what it measures itself.
 """
 
 import json
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -29,39 +27,8 @@ from nanogpt.sampling import Sampler
 from nanogpt.train import get_gpt
 
 MEASURED = Path(__file__).parent / "measured"
-TEMPERATURES = (0, 1)
 
 # ---------------------------------------------------------------- the decoders
-
-
-@dataclass
-class Models:
-    """The 10.7M target and all that drafts for it, as copies for decoding."""
-
-    target: object
-    small: object  # the 57K GPT
-    heads: list  # of chapter 03
-    block: object  # the block drafter of chapter 05
-    price: tuple  # of a round on this machine, for DDTree by price
-
-
-def load_models(dataset, device, size="baby", precision="auto", eager=False):
-    """-> Models. eager: on a GPU, without graphs.py: each kernel is launched by itself."""
-    # No chapter is imported before it is asked for: the stage stands without them.
-    heads, blocks = import_module("train_heads"), import_module("train_drafter")
-    config = import_module("block_diffusion").BlockConfig
-    trained = get_gpt(size, dataset, device)
-    pair = heads.get_heads(trained, dataset, device)
-    drafter = blocks.get_drafter(trained, dataset, config.reading(trained), device)
-    target = for_decoding(trained, precision)
-    small = for_decoding(get_gpt("draft", dataset, device), precision)
-    block = blocks.drafter_for_decoding(drafter, target)
-    if eager:
-        for model in (target, small, block):
-            vars(model).pop("forward", None)  # a captured model's own; its class's is eager
-    ddtree, prompt = import_module("05_ddtree.bench"), held_out_prompts(dataset, 1)[0]
-    price = ddtree.measured_price(target, block, prompt)
-    return Models(target, small, heads.heads_for_decoding(pair, target), block, price)
 
 
 def small_gpt(target, small, sampler, shapes, ks=(4,)):
@@ -83,28 +50,43 @@ def small_gpt(target, small, sampler, shapes, ks=(4,)):
     return starts
 
 
-def registry(models, sampler):
-    """{chapter, method and rule: start(prompt, seed)}, plain decoding first.
+def load_decoders(dataset, device, size="baby", precision="auto"):
+    """-> the target and registry(sampler) -> {chapter, method and rule: start(prompt, seed)}, plain
+    decoding first.
 
     What needs drafts that are drawn is left out at temperature 0: there it would be a chain.
     """
+    # No chapter is imported before it is asked for: the stage stands without them.
     routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
         "03_dual_draft_routing", "04_merged_trees", "05_ddtree", "06_layer_verification"))
-    target, trees = models.target, import_module("tree_attention")
-    starts = small_gpt(target, models.small, sampler, ((2, 2, 1, 1),))
-    starts["03 routed heads, 8 nodes, walk"] = routed.registry(
-        target, models.heads, sampler, 8)["routed"]
-    starts["04 trie of both heads, 16 nodes, walk"] = merged.registry(
-        target, models.heads, sampler, 8)["trie-merged, 16"]
-    block = ddtree.registry(target, models.block, sampler, (), (15,), models.price)
-    starts |= {f"05 {name}{rule}": block[name] for name, rule in (
-        (ddtree.conditional_name(15), ", walk"), (ddtree.PRICED, ", walk"), (ddtree.DRAWN, ""))
-        if name in block}
-    if sampler.temperature > 0:
-        starts["06 two drawn chains of 4, LV + K-SEQ"] = layers.registry(
-            target, trees.TreeGPT(models.small), sampler, Sampler(sampler.temperature, top_k=20),
-            "multi-chain", 2, 4)["LV + K-SEQ"]
-    return starts
+    train_heads, train_drafter = import_module("train_heads"), import_module("train_drafter")
+    config = import_module("block_diffusion").BlockConfig
+    trained = get_gpt(size, dataset, device)
+    pair = train_heads.get_heads(trained, dataset, device)
+    drafter = train_drafter.get_drafter(trained, dataset, config.reading(trained), device)
+    target = for_decoding(trained, precision)
+    small = for_decoding(get_gpt("draft", dataset, device), precision)
+    heads = train_heads.heads_for_decoding(pair, target)
+    block = train_drafter.drafter_for_decoding(drafter, target)
+    price = ddtree.measured_price(target, block, held_out_prompts(dataset, 1)[0])
+
+    def registry(sampler):
+        starts = small_gpt(target, small, sampler, ((2, 2, 1, 1),))
+        starts["03 routed heads, 8 nodes, walk"] = routed.registry(
+            target, heads, sampler, 8)["routed"]
+        starts["04 trie of both heads, 16 nodes, walk"] = merged.registry(
+            target, heads, sampler, 8)["trie-merged, 16"]
+        blocks = ddtree.registry(target, block, sampler, (), (15,), price)
+        starts |= {f"05 {name}{rule}": blocks[name] for name, rule in (
+            (ddtree.conditional_name(15), ", walk"), (ddtree.PRICED, ", walk"), (ddtree.DRAWN, ""))
+            if name in blocks}
+        if sampler.temperature > 0:
+            starts["06 two drawn chains of 4, LV + K-SEQ"] = layers.registry(
+                target, import_module("tree_attention").TreeGPT(small), sampler,
+                Sampler(sampler.temperature, top_k=20), "multi-chain", 2, 4)["LV + K-SEQ"]
+        return starts
+
+    return target, registry
 
 
 # ---------------------------------------------------------------- numbers that can be kept
@@ -189,26 +171,19 @@ def main(argv=None):
     cli.target_flags(p)
     p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
     p.add_argument("--prompts", type=int, default=6, help="how many held-out prompts")
-    p.add_argument("--eager", action="store_true", help="on a GPU: no recorded launches")
     p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
-    p.add_argument("--markdown", action="store_true",
-                   help="measure nothing, print the tables of what was saved")
     args = p.parse_args(argv)
-    if args.markdown:
-        print(*(markdown(load_measured(), T) for T in TEMPERATURES), sep="\n\n")
-        return
     if min(args.prompts, args.max_new_tokens) < 2:
         raise ValueError(f"prompts is {args.prompts} and max_new_tokens {args.max_new_tokens}; "
                          "both must be at least 2, for an error needs two texts")
     if args.save:
         cli.make_folder(args.save.parent)
     dataset, device = cli.setup(args)
-    models = load_models(dataset, device, args.size, args.precision, args.eager)
-    tables = print_tables(args, models.target, held_out_prompts(dataset, args.prompts),
-                          [Sampler(T) for T in TEMPERATURES],
-                          lambda sampler: registry(models, sampler))
+    target, registry = load_decoders(dataset, device, args.size, args.precision)
+    tables = print_tables(args, target, held_out_prompts(dataset, args.prompts),
+                          [Sampler(T) for T in (0, 1)], registry)
     if args.save:
-        text = json.dumps(measured(models.target, tables), indent=1)
+        text = json.dumps(measured(target, tables), indent=1)
         args.save.write_text(text + "\n", encoding="utf-8")
 
 

@@ -113,7 +113,6 @@ def test_speedups_and_spreads():
     # tau 2, and each text of two rounds is two tokens off; rounds of one text do not count apart
     assert bench.tau_uncertainty([text([3, 3]), text([1, 1])]) == 2
     assert bench.tau_uncertainty([text([3, 1]), text([2, 2])]) == 0
-    assert bench.distinct_share([1, 2]) == 1 and bench.distinct_share([1] * 9) == 1 / 4
 
 
 # seconds, on a fake clock: sums of powers of two say what they are made of
