@@ -10,7 +10,6 @@ drafter's q, green head 1, pink head 2, red a mistake. Blue, orange, green, pink
 Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
-import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -192,26 +191,22 @@ def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, ne
 # ---------------------------------------------------------------- mask and cache
 
 
-def draw_mask(mask, labels, ax=None, title="tree mask", columns=None, leaks=None):
+def draw_mask(mask, labels, ax, title, leaks=None):
     """Who may attend to whom: a dark cell at (row, column) means that row sees column.
 
-    mask (N, M) bool; labels: N texts; columns: M texts, default the labels.
-    leaks (N, M) bool: cells drawn in red, those which another mask would hide.
+    mask (N, N) bool; labels: N texts; leaks (N, N) bool: cells drawn in red, those which another
+    mask would hide.
     """
     mask = torch.as_tensor(mask).bool()
-    columns = labels if columns is None else columns
     leaks = torch.zeros_like(mask) if leaks is None else leaks
-    n, m = mask.shape
-    if ax is None:
-        ax = new_axes(1.2 + 0.36 * m, 1.0 + 0.36 * n)
-    picture = torch.ones(n, m, 3)
+    n, texts = len(mask), [visible(text) for text in labels]
+    picture = torch.ones(n, n, 3)
     picture[mask] = torch.tensor(to_rgb(INK))
     picture[mask & leaks] = torch.tensor(to_rgb(RED))
     ax.imshow(picture.numpy(), interpolation="nearest")
-    ax.set_xticks(range(m), [visible(text) for text in columns], parse_math=False)
-    ax.set_yticks(range(n), [visible(text) for text in labels], parse_math=False)
-    ax.set_xticks([i - 0.5 for i in range(m + 1)], minor=True)
-    ax.set_yticks([i - 0.5 for i in range(n + 1)], minor=True)
+    for ticks in (ax.set_xticks, ax.set_yticks):
+        ticks(range(n), texts, parse_math=False)
+        ticks([i - 0.5 for i in range(n + 1)], minor=True)
     ax.grid(which="minor", color="#D0D0D0", linewidth=0.8)
     ax.tick_params(which="both", length=0, colors=INK)
     ax.xaxis.tick_top()
@@ -243,7 +238,7 @@ def draw_cells(ax, y, texts, colors, first=0):
                 fontsize=min(TEXT, 44 / len(text)), family="DejaVu Sans Mono", parse_math=False)
 
 
-def draw_cache(committed, new, kept, ax=None):
+def draw_cache(committed, new, kept):
     """The KV cache before and after a commit, with an arrow for each row that is kept.
 
     committed: texts of the last committed rows (a few are enough); new: texts of the N rows of
@@ -251,8 +246,7 @@ def draw_cache(committed, new, kept, ax=None):
     """
     past, kept = len(committed), list(kept)
     width = past + len(new)
-    if ax is None:
-        ax = new_axes(min(1.4 + 0.5 * width, 7.5), 2.6)
+    ax = new_axes(min(1.4 + 0.5 * width, 7.5), 2.6)
     draw_cells(ax, 2.2, committed, [FAINT] * past)
     draw_cells(ax, 2.2, new, [BLUE if i in kept else GREY for i in range(len(new))], past)
     draw_cells(ax, 0, committed, [FAINT] * past)
@@ -276,7 +270,7 @@ def draw_cache(committed, new, kept, ax=None):
 # ---------------------------------------------------------------- measurements
 
 
-def draw_ranked(values, xlabel, colors, digits=2, title=None):
+def draw_ranked(values, xlabel, colors, title=None):
     """A lying bar for each value, the value behind it; 0 where it is below 1e-9 -> the Axes.
 
     values: {name: value}, none below 0; colors: one for each.
@@ -284,9 +278,9 @@ def draw_ranked(values, xlabel, colors, digits=2, title=None):
     ax = new_axes(height=0.9 + 0.45 * len(values))
     for place, (value, color) in enumerate(zip(values.values(), colors, strict=True)):
         ax.barh(place, value, 0.62, color=tint(color, 0.75))
-        text = "0" if value < 1e-9 else f"{value:.{digits}f}"
+        text = "0" if value < 1e-9 else f"{value:.2f}"
         ax.text(value, place, f" {text}", va="center", color=INK)
-    ax.set_yticks(range(len(values)), [textwrap.fill(name, 20) for name in values])
+    ax.set_yticks(range(len(values)), list(values))
     ax.invert_yaxis()
     ax.margins(x=0.15)
     plain_frame(ax, title, xlabel)
