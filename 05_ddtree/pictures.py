@@ -1,16 +1,14 @@
-"""What the two lessons draw: the drafter, the heap, slots, sizes, the paper's table.
+"""What the two lessons draw: the drafter, the heap, slots, sizes.
 
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
 
-import math
 from importlib import import_module
-from itertools import islice
+from math import prod
 
-import torch
 from matplotlib.patches import FancyBboxPatch
 
-from ddtree import DDTreeDrafter, best_first, marginal_children
+from ddtree import DDTreeDrafter
 from nanogpt.bench import summarize
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
@@ -18,10 +16,11 @@ from nanogpt.pictures.plots import (
     FAINT,
     GREY,
     INK,
-    LOOK,
     MONO,
+    NEWLINE,
     ORANGE,
     SKY,
+    canvas,
     new_axes,
     plain_frame,
     tint,
@@ -55,26 +54,17 @@ def arrows(ax, places, bottom, top):
 
 
 def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=5, color=SKY, bold=()):
-    """The `most` probable tokens of one slot, each with its probability on a bar, best first.
+    """The `most` probable tokens of one slot, best first: token, bar, probability.
 
     probs (V,); scale: a bar's width at probability 1; bold: tokens in bold letters.
     """
     ax.text(left, top, title, va="center", color=INK)
-    best = probs.topk(most)
-    for row, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, best), strict=True), 1):
-        y = top - 0.3 * row
-        ax.barh(y, scale * p, 0.24, left=left, color=tint(color, 0.6))
-        ax.text(left + 0.03, y, f"{visible(text_of_token(token))} {two_digits(p)}", va="center",
-                color=INK, fontweight="bold" if token in bold else "normal", **MONO)
-
-
-def blank_axes(width, height):
-    """An Axes without a frame, in units of about an inch."""
-    ax = new_axes(height=height)
-    ax.set_xlim(0, width)
-    ax.set_ylim(0, height)
-    ax.axis("off")
-    return ax
+    for row, token in enumerate(probs.topk(most).indices.tolist(), 1):
+        y, p, end = top - 0.3 * row, float(probs[token]), left + 0.16
+        look = MONO | {"va": "center", "fontweight": "bold" if token in bold else "normal"}
+        ax.text(left, y, visible(text_of_token(token)).replace("\\n", NEWLINE), **look)
+        ax.barh(y, scale * p, 0.2, left=end, color=tint(color, 0.75))
+        ax.text(end + scale * p + 0.03, y, two_digits(p), **look)
 
 
 def draw_drafter(context, log_probs, text_of_token):
@@ -82,7 +72,8 @@ def draw_drafter(context, log_probs, text_of_token):
 
     context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
     """
-    ax, wide, probs = blank_axes(5.2, 5.5), 5.2 / (len(log_probs) + 1), log_probs.exp()
+    wide, probs = 5.2 / (len(log_probs) + 1), log_probs.exp()
+    ax = canvas(new_axes(height=5.5), "One pass, five distributions", (0, 5.2), (0, 5.5))
     middles = [wide * (k + 0.5) for k in range(len(log_probs) + 1)]
     for x, token in zip(middles, context[:-1], strict=False):
         box(ax, x - 0.2, 0.3, 0.4, 0.36, visible(text_of_token(token)), GREY)
@@ -98,9 +89,8 @@ def draw_drafter(context, log_probs, text_of_token):
     arrows(ax, middles[1:], 3.21, 3.5)
     for k, x in enumerate(middles[1:], 1):
         box(ax, x - 0.2, 2.25, 0.4, 0.36, "m", SKY)
-        draw_guesses(ax, x - 0.38, 5.25, f"$q_{k}$", probs[k - 1], text_of_token,
-                     0.75 / float(probs.max()))
-    ax.set_title("One pass, five distributions", color=INK, fontsize=12, loc="left")
+        draw_guesses(ax, x - 0.43, 5.25, f"$q_{k}$", probs[k - 1], text_of_token,
+                     0.28 / float(probs.max()))
     return ax
 
 
@@ -109,13 +99,14 @@ def draw_slot_views(views, text_of_token, bold):
 
     views: {title: three (V,)}; bold: the tokens to watch.
     """
-    ax = blank_axes(5.2, 2.2 * len(views))
+    height = 2.2 * len(views)
+    ax = canvas(new_axes(height=height), "", (0, 5.2), (0, height))
     for row, (title, lists) in enumerate(views.items()):
         top = 2.2 * (len(views) - row) - 0.15
         ax.text(0, top, title, va="center", color=INK, fontweight="bold")
         for i, (name, probs) in enumerate(zip(("the marginal", "the lookup", "the target"),
                                               lists, strict=True)):
-            draw_guesses(ax, 1.8 * i, top - 0.35, name, probs, text_of_token, 1.5,
+            draw_guesses(ax, 1.8 * i, top - 0.35, name, probs, text_of_token, 1.1,
                          color=ORANGE if i == 2 else SKY, bold=bold)
     return ax
 
@@ -123,65 +114,71 @@ def draw_slot_views(views, text_of_token, bold):
 # ---------------------------------------------------------------- the heap
 
 
-def mass(probs, ranks):
-    """Of a prefix in ranks; probs: q_1 .. q_L as L lists, each in falling order."""
-    return math.prod(row[rank] for row, rank in zip(probs, ranks, strict=False))
-
-
 def replay(probs, budget):
-    """The heap's work on small marginals -> after each pop, two lists of prefixes in ranks: those
-    that were popped, in this order, and those that wait, the next one first. probs: see mass."""
-    prefixes, frames = [()], []
-    nodes = best_first(None, marginal_children(torch.tensor(probs, dtype=torch.float64).log()))
-    for rank, parent, _ in islice(nodes, budget):  # a token is its own rank here
-        prefixes.append((*prefixes[parent], rank))
-        pushed = {u for *above, last in prefixes[1:] for u in ((*above, last + 1),
-                                                               (*above, last, 0))}
-        frames.append((prefixes[1:], sorted(
-            (u for u in pushed.difference(prefixes)
-             if len(u) <= len(probs) and u[-1] < len(probs[0])),
-            key=lambda u: (-mass(probs, u), u))))  # on a tie the heap pops the smaller ranks
+    """The heap's work on small marginals -> after each pop the prefixes in the tree, in the order
+    of their pops, and those that wait. probs: q_1 .. q_L, each in falling order; a token is its
+    rank."""
+    popped, waiting, frames = [], {(0,)}, []
+    while len(popped) < budget:
+        popped.append(max(waiting, key=lambda u: mass(probs, u)))
+        *above, rank = popped[-1]
+        pushed = {(*above, rank + 1), (*above, rank, 0)}
+        waiting = {u for u in waiting | pushed if len(u) <= len(probs) and u[-1] < len(probs[0])}
+        waiting -= {*popped}
+        frames.append(([*popped], waiting))
     return frames
 
 
-def draw_heap(ax, popped, waiting, places, label):
-    """One state of the heap: popped nodes in blue with the order of their pops, waiting ones
-    dashed; the next one in bold."""
-    for u in ((), *popped, *waiting):
-        (x, y), waits, is_next = places[u], u in waiting, u in waiting[:1]
-        color, line = (GREY, "--") if waits else (BLUE, "-")
-        if u:
-            ax.plot(*zip(places[u[:-1]], (x, y), strict=True), line, color=color, zorder=1)
-        ax.text(x, y, label(u), ha="center", va="center", color=INK,
-                fontweight="bold" if is_next else "normal",
-                bbox={"boxstyle": "round,pad=0.25", "linestyle": line,
-                      "edgecolor": INK if is_next else color,
-                      "facecolor": "white" if waits else tint(BLUE, 0.3)})
-    for order, (x, y) in enumerate(map(places.get, popped), 1):
-        ax.text(x - 0.25, y - 0.36, order, color="white", fontsize=11.5, ha="center", va="center",
-                bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
-    ax.axis("off")
+def mass(probs, prefix):
+    """q(u) of a prefix in ranks."""
+    return prod(row[rank] for row, rank in zip(probs, prefix, strict=False))
 
 
-def draw_frontier(probs, names, after=(1, 3, 5)):
-    """The heap after some of its pops, one below the other -> the Axes.
+def draw_heap(ax, popped, waiting, label):
+    """One state of the heap: the tree in blue with the order of its pops, dashed what waits.
 
-    probs: see mass; names: the tokens' letters.
+    -> {prefix: its place}.
     """
-    frames = replay(probs, max(after))
-    rows = sorted({(), *frames[-1][0], *frames[-1][1]}, key=lambda u: (len(u), u))
+    rows = sorted({(), *popped, *waiting}, key=lambda u: (len(u), u))
     heights = tree_rows([[i for i, u in enumerate(rows) if u and u[:-1] == parent]
                          for parent in rows])
     places = {u: (len(u), y) for u, y in zip(rows, heights, strict=True)}
-    axes = new_axes(height=2.35 * len(after), rows=len(after))
-    for ax, pops in zip(axes, after, strict=True):
-        popped, waiting = frames[pops - 1]
-        draw_heap(ax, popped, waiting, places, lambda u: (
+    for u, (x, y) in places.items():
+        color, line = (GREY, "--") if u in waiting else (BLUE, "-")
+        if u:
+            ax.plot(*zip(places[u[:-1]], (x, y), strict=True), line, color=color, zorder=1)
+        ax.text(x, y, label(u), ha="center", va="center", color=INK,
+                bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
+                      "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
+    for order, u in enumerate(popped, 1):
+        ax.annotate(order, places[u], (-19, 13), textcoords="offset points", color="white",
+                    ha="center", va="center",
+                    bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
+    ax.set_ylim(max(heights) + 0.5, -0.7)
+    return places
+
+
+def draw_pop(probs, names):
+    """The heap before and after its second pop, with the two that are pushed, and after five.
+
+    probs: see replay; names: the tokens' letters -> the Axes, one below the other.
+    """
+    axes = new_axes(height=7.8, rows=3)
+    frames = [replay(probs, 5)[pops - 1] for pops in (1, 2, 5)]
+    for ax, (popped, waiting), title in zip(axes, frames, (
+            "After 1 pop: of those that wait, b is the heaviest",
+            "The 2nd pop takes b and pushes two",
+            "After 5 pops: worth {:.2f}"), strict=True):
+        places = draw_heap(ax, popped, waiting, lambda u: (
             f"{names[u[-1]]} {two_digits(mass(probs, u))}" if u else "root"))
-        worth = sum(mass(probs, u) for u in popped)
-        plain_frame(ax, f"after {pops} pop{'s' * (pops > 1)}: worth {worth:.2f}")
-        ax.set_xlim(-0.3, len(probs) + 0.35)
-        ax.set_ylim(max(heights) + 0.5, -0.6)
+        canvas(ax, title.format(sum(mass(probs, u) for u in popped)), (-0.3, len(probs) + 0.35),
+               ax.get_ylim())
+        for end, said, x, y, gap in () if len(popped) != 2 else (
+                ((2,), "next sibling", 1.07, 1.5, 11), ((1, 0), "first child", 1.24, 0.8, 25)):
+            ax.annotate("", places[end], places[1,], arrowprops={
+                "arrowstyle": "-|>", "color": INK, "linewidth": 1.8, "shrinkA": gap,
+                "shrinkB": gap})
+            ax.text(x, y, said, color=INK, va="center")
     return axes
 
 
@@ -193,24 +190,29 @@ def draw_budgets(tables, budgets):
 
     tables: {temperature: results of nanogpt.bench.compare}.
     """
-    axes = new_axes(height=0.7 + 2.6 * len(tables), rows=len(tables))
+    axes = new_axes(height=0.4 + 2.6 * len(tables), rows=len(tables))
     axes = axes if isinstance(axes, list) else [axes]
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
-        taus = [summarize(results[bench.ddtree_name(b)])["tau"] for b in budgets]
-        ax.plot(budgets, taus, "o-", color=INK, label="DDTree")
-        for budget, tau in zip(budgets, taus, strict=True):
-            ax.text(budget, tau + 0.22, f"{tau:.2f}", ha="center", color=INK,
+        tau = {name: summarize(runs)["tau"] for name, runs in results.items()}
+        trees = [tau[bench.ddtree_name(b)] for b in budgets]
+        ax.plot(budgets, trees, "o-", color=INK)
+        for budget, height in zip(budgets, trees, strict=True):
+            ax.text(budget, height + 0.22, f"{height:.2f}", ha="center", color=INK,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
-        for name, look, label in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
-                                  (bench.CHAIN, ":", "the same drafter's chain of 5")):
-            ax.axhline(summarize(results[name])["tau"], color=FAINT, linestyle=look, label=label)
+        for name, look, said in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
+                                 (bench.CHAIN, ":", "this drafter's chain of 5")):
+            ax.axhline(tau[name], color=FAINT, linestyle=look)
+            # under the line where the trees are far above it, else over its other end
+            under = trees[-1] > tau[name] + 0.5
+            ax.annotate(said, (budgets[-under], tau[name]), (0, -4 if under else 4), color=FAINT,
+                        textcoords="offset points", va="top" if under else "bottom",
+                        ha="right" if under else "left")
         ax.set_xscale("log", base=2)
         ax.set_xticks(budgets, [str(b) for b in budgets])
         ax.minorticks_off()
         ax.set_ylim(1, 4.6)
         plain_frame(ax, f"Temperature {temperature:g}: tokens per forward (tau)")
-    axes[-1].set_xlabel("nodes B", color=INK)
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", **LOOK)
+    axes[-1].set_xlabel("nodes B of the tree", color=INK)
     return axes
 
 
@@ -219,37 +221,21 @@ def draw_sizes(gains):
 
     gains: {machine: gain in tokens with 0, 1, .. nodes}; every line starts at 0.
     """
-    ax, sizes = new_axes(height=3.5), [0, 1, 2, 4, 8, 16, 32, 64]
-    for (machine, values), look in zip(gains.items(), ("-", "--"), strict=True):
+    ax = new_axes(height=3.5)
+    for machine, values in gains.items():
         values = [value - values[0] for value in values]
         best = values.index(max(values))
-        ax.plot(values, look, color=INK, label=machine)
+        ax.plot(values, color=INK)
         ax.plot(best, values[best], "*", color=INK, markersize=13)
-        ax.text(best, values[best] - 0.2, f"{best} nodes", ha="center", va="top", color=INK)
+        ax.annotate(f"{machine}:\n{best} nodes", (best, values[best]), (8, 9), color=INK,
+                    textcoords="offset points", ha="right")
+    sizes = [0, 1, 3, 7, 15, 31, 63]
     ax.set_xscale("symlog", base=2)
     ax.set_xticks(sizes, sizes)
-    ax.margins(0.1, 0.2)
-    ax.legend(**LOOK, loc="lower left")
-    return plain_frame(ax, "Tokens gained, net of their price", "nodes n that the target reads")
-
-
-def draw_paper(rows):
-    """Speed and tau of the tree over those of its chain, in the paper's 60 settings -> the Axes.
-
-    rows: of bench.paper_rows.
-    """
-    ax = new_axes(height=3.2)
-    chains, trees = [[row for row in rows if row.method == name] for name in ("DFlash", "DDTree")]
-    gains = sorted((tree.speedup / chain.speedup, tree.tau / chain.tau)
-                   for chain, tree in zip(chains, trees, strict=True))  # of the same setting
-    for found, face, label in zip(zip(*gains, strict=True), (INK, "white"),
-                                  ("speed", "tokens per forward"), strict=True):
-        ax.scatter(range(1, len(gains) + 1), found, s=20, edgecolor=INK, facecolor=face,
-                   label=label)
-    ax.set_ylim(1, 1.8)
-    ax.legend(**LOOK, loc="upper left")
-    return plain_frame(ax, "Real models: the tree divided by its chain",
-                       "the 60 settings, sorted by speed")
+    ax.minorticks_off()
+    ax.margins(0.08, 0.25)
+    return plain_frame(ax, "What n nodes gain: tokens, less rate times time",
+                       "nodes n that the target reads")
 
 
 # ---------------------------------------------------------------- one round

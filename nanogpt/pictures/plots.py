@@ -78,6 +78,14 @@ def plain_frame(ax, title=None, xlabel=None, ylabel=None):
     return ax
 
 
+def canvas(ax, title, xlim, ylim):
+    """An Axes without a frame, with a title in words at the left."""
+    ax.set_title(title, fontsize=12, color=INK, loc="left")
+    ax.set(xlim=xlim, ylim=ylim)
+    ax.axis("off")
+    return ax
+
+
 # ---------------------------------------------------------------- a draft tree
 
 
