@@ -190,10 +190,7 @@ def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, ne
     if known:
         ax.text(0.5, -0.01, f"on each edge: the probability of the {' / of the '.join(known)}",
                 transform=ax.transAxes, color=FAINT, ha="center", va="top")
-    ax.set_xlim(-0.4, max(depths) + 0.4)
-    ax.set_ylim(max(heights) + 0.6, -0.6)
-    ax.axis("off")
-    return ax
+    return canvas(ax, "", (-0.4, max(depths) + 0.4), (max(heights) + 0.6, -0.6))
 
 
 # ---------------------------------------------------------------- mask and cache
@@ -269,10 +266,7 @@ def draw_cache(committed, new, kept):
         ax.text(end, y - 0.22, "length", color=INK, ha="center", va="top")
     for y, text in ((2.6, "before"), (0.4, "after")):
         ax.text(-0.2, y, text, ha="right", va="center", color=INK)
-    ax.set_xlim(-1.7, width + 0.2)
-    ax.set_ylim(-0.7, 3.5)
-    ax.axis("off")
-    return ax
+    return canvas(ax, "", (-1.7, width + 0.2), (-0.7, 3.5))
 
 
 # ---------------------------------------------------------------- measurements
