@@ -8,13 +8,13 @@ the very same trees, and are compared tree by tree.
 
 import numpy as np
 
-from all_rules import RULES, STEPS, rules_for
 from iid_trees import SHAPES, as_arrays, shape_parents
 from layer_verification import decode_layered
 from nanogpt.bench import PLAIN, plain
 from nanogpt.cli import print_table
 from nanogpt.does_it_pay import small_gpt
 from nanogpt.sampling import Dice, Sampler
+from toy_experiment import RULES, STEPS, Setting, lengths, rules_for
 from tree_attention import TreeGPT  # chapter 02
 
 # ---------------------------------------------------------------- the decoders
@@ -36,13 +36,10 @@ def registry(target, model, sampler, draft_sampler, shape_name, branching, depth
 
 
 def beside_the_best(target, small):
-    """The lesson's contest: plain decoding, chapter 01's chain, LV on one chain, TV and LV on two.
+    """The lesson's contest: plain decoding, chapter 01's chain, TV and LV on two chains.
     target, small: GPTs; the small one drafts for all."""
-    sampler, model = Sampler(1), TreeGPT(small)
-    one, two = (registry(target, model, sampler, sampler if b == 1 else Sampler(1, top_k=20),
-                         "multi-chain", b, 4)
-                for b in (1, 2))
-    return small_gpt(target, small, sampler, []) | {"06 chain of 4, LV": one["BV"]} | {
+    two = registry(target, TreeGPT(small), Sampler(1), Sampler(1, top_k=20), "multi-chain", 2, 4)
+    return small_gpt(target, small, Sampler(1), []) | {
         f"06 two chains of 4, {name}": two[name] for name in ("TV + K-SEQ", "LV + K-SEQ")}
 
 
@@ -77,16 +74,24 @@ def as_panel(tau):
     return {step: (tv.mean(), lv.mean(), *gain(lv, tv)) for step, (tv, lv) in pairs.items()}
 
 
+def panels(generations):
+    """{title: see as_panel}: pairs of random tables, and the trees that a decoder has met."""
+    found = {f"Random tables, {title}": {
+        name: 1 + drafts for name, drafts in lengths(
+            Setting(), shape_name, seeds=range(1, 21), trees=60).items()}
+        for title, shape_name in (("two chains", "multi-chain"), ("complete trees", "complete"))}
+    found["NanoGPT, two chains"] = tau_by_tree(
+        rules_for("multi-chain", 2), recorded_trees(generations))
+    return {title: as_panel(tau) for title, tau in found.items()}
+
+
 def print_same_trees(results):
     """Print what each rule expects on the trees that all of them met, and LV over TV in percent,
-    with its standard error. results: {name: list of Generation} -> {name: (n,)}, see tau_by_tree"""
+    with its standard error. results: {name: list of Generation}"""
     names = [name for name in results if name != PLAIN]
     trees = recorded_trees([g for name in names for g in results[name]])
-    tau, rows = tau_by_tree({name: RULES[name] for name in names}, trees), []
-    for name, values in tau.items():
-        over = ""
-        if name.startswith("LV"):
-            over = "{:+.2f}% ({:.2f})".format(*gain(values, tau[name.replace("LV", "TV")]))
-        rows.append([name, f"{values.mean():.3f}", over])
-    print_table([f"the same {len(trees)} trees", "expected tau", "LV over TV"], rows)
-    return tau
+    tau = tau_by_tree({name: RULES[name] for name in names}, trees)
+    gains = {f"LV + {step}": "{2:+.2f}% ({3:.2f})".format(*found)
+             for step, found in as_panel(tau).items()}
+    print_table([f"the same {len(trees)} trees", "expected tau", "LV over TV"],
+                [[name, f"{x.mean():.3f}", gains.get(name, "")] for name, x in tau.items()])

@@ -1,5 +1,5 @@
 """Pictures of this chapter: a rule as water in pipes, a tree with its numbers, whose draws a layer
-may use, where a path ends, lengths of rules.
+may use, where a path ends, what LV adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows, light blue what the drafter
 offers.
@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 from matplotlib.patheffects import withStroke
 
-from iid_trees import SHAPES, shape_of, shape_parents
+from iid_trees import SHAPES, shape_parents
 from layer_verification import LayerVerification, decode_layered
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures.plots import (
@@ -30,27 +30,10 @@ from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, wat
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
-from single_step_rules import KSEQ, SpS
+from single_step_rules import KSEQ
 from tree_attention import TreeGPT  # chapter 02
 
 WIDE = 0.42  # how wide the flow 1 is, where the sets of tokens are 1 apart
-
-
-def tuple_flows(rule, draft_probs, target_mass, k):
-    """What each set of k drawn tokens sends where, by listing all V^k draws.
-
-    rule: a single-step rule's class; draft_probs, target_mass (V,)
-    -> {tuple of tokens, ascending: [its probability, {token: flow}]}.
-    """
-    local = rule(draft_probs[None], target_mass[None], k)
-    flows = {}
-    for drawn in itertools.product(np.flatnonzero(draft_probs).tolist(), repeat=k):
-        mass = draft_probs[list(drawn)].prod()
-        entry = flows.setdefault(tuple(sorted(drawn)), [0.0, {}])
-        entry[0] += mass
-        for token, share in zip(drawn, local.accept(np.array([drawn]))[0], strict=True):
-            entry[1][token] = entry[1].get(token, 0.0) + mass * share
-    return flows
 
 
 def canvas(ax, title, xlim, ylim):
@@ -72,9 +55,24 @@ def draw_node(ax, x, y, text, color=FAINT):
         bbox={"boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.2)})
 
 
-def ports(widths, middle):
-    """Where pipes of these widths meet a box, one below the other around its middle."""
-    return middle + np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2
+# ---------------------------------------------------------------- one node as water in pipes
+
+
+def tuple_flows(rule, draft_probs, target_mass, k):
+    """What each set of k drawn tokens sends where, by listing all V^k draws.
+
+    rule: a single-step rule's class; draft_probs, target_mass (V,)
+    -> {tuple of tokens, ascending: [its probability, {token: flow}]}.
+    """
+    local = rule(draft_probs[None], target_mass[None], k)
+    flows = {}
+    for drawn in itertools.product(np.flatnonzero(draft_probs).tolist(), repeat=k):
+        mass = draft_probs[list(drawn)].prod()
+        entry = flows.setdefault(tuple(sorted(drawn)), [0.0, {}])
+        entry[0] += mass
+        for token, share in zip(drawn, local.accept(np.array([drawn]))[0], strict=True):
+            entry[1][token] = entry[1].get(token, 0.0) + mass * share
+    return flows
 
 
 def draw_pipe(ax, start, end, flow, capacity=0, wide=WIDE):
@@ -92,6 +90,14 @@ def draw_pipe(ax, start, end, flow, capacity=0, wide=WIDE):
         path_effects=[withStroke(linewidth=3, foreground="white")])
 
 
+def draw_bar(ax, x, widths, middle, wide, name=""):
+    """A bar that pipes of these widths leave or reach, side by side -> where each of them does."""
+    total = wide * sum(widths)
+    ax.bar(x, total, 0.04, middle - total / 2, color=tint(FAINT, 0.5))
+    say(ax, x, middle - total / 2 - 0.05, name, va="bottom")
+    return middle - total / 2 + wide * (np.cumsum(widths) - np.array(widths) / 2)
+
+
 def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, wide=WIDE):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
@@ -100,57 +106,60 @@ def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, wide=WIDE):
     """
     flows = tuple_flows(rule, draft_probs, target_mass, k)
     out = rule(draft_probs[None], target_mass[None], k).out[0]
-    ax, middle = ax or new_axes(height=3.2), (len(flows) - 1) / 2
-    level = np.linspace(0, 2 * middle, len(out))
-    starts, ends = (ports(wide * np.array(widths), middle) for widths in (
-        [mass for mass, _ in flows.values()], np.maximum(out, target_mass)))
+    ax, middle = ax or new_axes(height=3), (len(flows) - 1) / 2
+    level, last = np.linspace(0, 2 * middle, len(out)), min(k, 2) + 1
+    starts = draw_bar(ax, 0, [mass for mass, _ in flows.values()], middle, wide, "drafter")
+    ends = draw_bar(ax, last, np.maximum(out, target_mass), middle, wide, "accepted")
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), sum(shares.values()), mass, wide)
+        draw_bar(ax, 1, [mass], y, wide)
         draw_node(ax, 1, y, "".join("etm"[z] for z in X))
         for token, flow in shares.items() if k > 1 else ():
             draw_pipe(ax, (1, y), (2, level[token]), flow, wide=wide)
-    last = 3 if k > 1 else 2  # the column of what is accepted
     for z, y in enumerate(level):
         draw_pipe(ax, (last - 1, y), (last, ends[z]), out[z], target_mass[z], wide)
         draw_node(ax, last - 1, y, "etm"[z])
-    draw_node(ax, -0.15, middle, "drafter")
-    draw_node(ax, last + 0.15, middle, "accepted")
-    return canvas(ax, title.format(total=two_digits(out.sum())), (-0.45, last + 0.5),
-                  (len(flows) - 0.5, -0.5))
+    return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
+                  (len(flows) - 0.6, -0.4))
 
 
-def draw_second_step(draft_probs, target_probs, score):
-    """A chain's second step as pipes: the demand is scaled by the score; the offer by TV only.
-
-    draft_probs, target_probs (V,); score: P[the first draft is accepted].
-    """
-    axes = new_axes(height=4.2, rows=2)
-    for ax, title, scale in zip(axes, (
-            f"TV offers {two_digits(score)} of the draws: {{total}} flows",
-            "All draws are offered: {total} flows"), (score, 1.0), strict=True):
-        draw_flow(SpS, scale * draft_probs, score * target_probs, 1, title, ax, wide=0.8)
-    return axes
+# ---------------------------------------------------------------- a tree
 
 
-def draw_numbers(parents, names, lines, title):
+def draw_numbers(shape, names, lines, title):
     """A tree from the root down, a grey band a layer, with lines of text beside each node.
 
     names (N): of the nodes; lines (N): of each node.
     """
-    shape = shape_of(tuple(parents))
-    across = tree_rows(shape.children)
-    ax = new_axes(height=0.5 + 1.15 * len(shape.layers))
+    across, ax = tree_rows(shape.children), new_axes(height=0.5 + 1.05 * len(shape.layers))
     for depth in range(len(shape.layers)):
-        ax.axhspan(depth - 0.41, depth + 0.41, color=tint(GREY, 0.15), zorder=0)
-        if depth:
-            say(ax, -0.38, depth - 0.37, f"layer {depth}", color=FAINT, ha="left", va="top")
-    for v, parent in enumerate(parents):
+        ax.axhspan(depth - 0.43, depth + 0.43, color=tint(GREY, 0.15), zorder=0)
+        say(ax, -0.38, depth - 0.38, f"layer {depth}" if depth else "root", color=FAINT, ha="left",
+            va="top")
+    for v, parent in enumerate(shape.parents):
         x, y = across[v], shape.depths[v]
         if v:
             ax.plot([across[parent], x], [y - 1, y], color=GREY, zorder=1)
         draw_node(ax, x, y, names[v], BLUE)
-        say(ax, x + 0.24, y, "\n".join(lines[v]), ha="left", zorder=3)
-    return canvas(ax, title, (-0.4, max(across) + 0.95), (shape.depths.max() + 0.45, -0.45))
+        say(ax, x + 0.15, y, "\n".join(lines[v]), ha="left", zorder=3)
+    return canvas(ax, title, (-0.4, max(across) + 0.7), (shape.depths.max() + 0.45, -0.45))
+
+
+def short(p):
+    """0.252 -> '.252', 0.2 -> '.20': as many digits as it has, two at least and four at most."""
+    return f"{p:.4f}".strip("0").ljust(3, "0")
+
+
+def draw_parts(ax, y, high, parts, color, dark=None):
+    """A bar of this height at y, cut into parts {name: width}; one of them may be dark."""
+    at = 0.0
+    for name, width in parts.items():
+        ax.barh(y, width, high, at, color=BLUE if name == dark else tint(color, 0.4),
+                edgecolor="white")
+        text = f"{name}\n{short(width)}" if width > 0.1 else name
+        if width > 0.02 * len(name):
+            say(ax, at + width / 2, y, text, color="white" if name == dark else INK)
+        at += width
 
 
 def draw_offers(scores):
@@ -158,68 +167,70 @@ def draw_offers(scores):
     ax, A = new_axes(height=2.4), sum(scores.values())
     for y, (name, scale) in enumerate((("TV: $a_v$", 1), ("LV: $\\lambda_v = a_v / A$", 1 / A))):
         say(ax, 0, y - 0.3, name, ha="left", va="bottom")
-        parts, at = {f"node {node}": scale * a for node, a in scores.items()}, 0.0
-        for text, width in parts.items():
-            ax.barh(y, width, 0.5, at, edgecolor=GREY, color=tint(SKY, 0.6))
-            say(ax, at + width / 2, y, f"{text}\n{two_digits(width)}")
-            at += width
-        if at < 1 - 1e-9:
-            say(ax, (at + 1) / 2, y, f"wasted\n{two_digits(1 - at)}", color=RED)
+        draw_parts(ax, y, 0.5, {f"node {node}": scale * a for node, a in scores.items()}, SKY)
+    say(ax, (A + 1) / 2, 0, f"wasted\n{short(1 - A)}", color=RED)
     return canvas(ax, "Whose draws may be used in the next layer?", (0, 1), (1.3, -0.65))
 
 
-def draw_ends(shape, names, ends, u):
-    """Where does the path end? A row a layer, the deepest at the bottom; what is left goes up.
+# ---------------------------------------------------------------- where the path ends
 
-    names (N): of the nodes; ends (N,): P[the path ends at v]; u: the draw, a line from below to
-    the end that it hits.
+
+def draw_ends(shape, trees, node, title, u=None):
+    """Where does the path end? For each tree a bar of length 1, as high as the tree is probable.
+
+    trees: [(what was drawn in the deepest layer, its probability, P[the path ends at v] (N,))];
+    node: the one in dark blue; u: a draw, a dashed line in the last bar.
     """
-    ax, left = new_axes(height=0.7 + 0.75 * len(shape.layers)), np.cumsum([0.0, *ends])
-    hit, low = int(np.searchsorted(left, u, side="right")) - 1, len(shape.layers) - 0.6
-    for depth, layer in enumerate(shape.layers):
-        first = left[layer.rows[0]]
-        ax.barh(depth, first, 0.5, color=tint(GREY, 0.25))
-        say(ax, -0.02, depth, f"layer {depth}" if depth else "root", ha="right", color=FAINT)
-        if depth:
-            say(ax, first / 2, depth, f"goes up: {two_digits(first)}", color=FAINT)
-    for v, depth in enumerate(shape.depths):
-        ax.barh(depth, ends[v], 0.5, left[v], color=tint(BLUE, 0.85 if v == hit else 0.3),
-                edgecolor="white")
-        text, middle = f"{ends[v]:.3f}".lstrip("0"), left[v] + ends[v] / 2
-        if ends[v] > 0.1:
-            say(ax, middle, depth, f"{names[v]}\n{text}", color="white" if v == hit else INK)
-        elif ends[v]:
-            say(ax, middle, depth - 0.28, f"{names[v]} {text}", va="bottom")
-    for edge in left[[hit, hit + 1]]:
-        say(ax, edge, shape.depths[hit] + 0.29, f"{edge:.3f}".lstrip("0"), va="top")
-    ax.plot([u, u], [low, shape.depths[hit] + 0.25], color=INK, linestyle="--")
-    say(ax, u, low, f"u = {two_digits(u)}", va="top")
-    return canvas(ax, "From the deepest layer up: does the path end here?", (-0.17, 1),
-                  (low + 0.35, -0.4))
+    high = 0.85 * len(trees)  # inches
+    ax, y, mean = new_axes(height=high + 1.4), 0.0, np.zeros(2)
+
+    def line(y, texts, **look):
+        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=True):
+            say(ax, x, y, text, **look)
+
+    line(-0.3, ("drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}"), color=FAINT)
+    for depth, layer in enumerate(shape.layers[1:], start=1):
+        from_, to = trees[0][2][:layer.rows[0]].sum(), trees[0][2][:layer.rows[-1] + 1].sum()
+        say(ax, (from_ + to) / 2, -0.12, f"layer {depth}", color=FAINT)
+    for drawn, chance, ends in trees:
+        middle, numbers = y + high * chance / 2, (ends[:shape.layers[-1].rows[0]].sum(), ends[node])
+        draw_parts(ax, middle, 0.95 * high * chance, dict(zip(
+            ["root", *map(str, range(1, len(ends)))], ends, strict=True)), BLUE, str(node))
+        line(middle, (drawn, *map(short, numbers)))
+        mean, y = mean + chance * np.array(numbers), y + high * chance
+    if u is None:
+        line(y + 0.2, ("mean", *map(short, mean)), fontweight="bold")
+    else:
+        ax.plot([u, u], [0, y + 0.1], color=INK, linestyle="--")
+        say(ax, u, y + 0.25, f"u = {short(u)}")
+    return canvas(ax, title, (-0.22, 1.52), (y + 0.4, -0.55))
 
 
-def draw_lengths(groups):
-    """Who writes more tokens a forward: TV in grey, LV in blue, the gain at the right; all groups
-    on one scale.
+# ---------------------------------------------------------------- what it gains
+
+
+def draw_gains(groups):
+    """What LV adds to TV with each rule: a bar with two standard errors; all on one scale.
 
     groups: {title: what bench.as_panel returns} -> the Axes.
     """
-    values = [x for rules in groups.values() for found in rules.values() for x in found[:2]]
-    ax, y = new_axes(height=1 + 0.28 * sum(2 + len(rules) for rules in groups.values())), -2
-    low, wide = min(values), max(values) - min(values)
+    ax, y = new_axes(height=0.8 + 0.3 * sum(1.7 + len(rules) for rules in groups.values())), -1.0
+    wide = max(gained + 2 * error for rules in groups.values() for *_, gained, error in
+               rules.values())
     for title, rules in groups.items():
-        y += 2
-        say(ax, low - 0.45 * wide, y, title, ha="left", fontweight="bold")
+        y += 1.7
+        say(ax, -0.25 * wide, y - 0.85, title, ha="left", fontweight="bold")
         for name, (tv, lv, gained, error) in rules.items():
+            ax.barh(y, gained, 0.6, xerr=2 * error, color=tint(BLUE, 0.75), ecolor=INK)
+            say(ax, -0.25 * wide, y, name, ha="left")
+            say(ax, gained + 2 * error, y, f"  +{gained:.1f} %", ha="left")
+            say(ax, 1.8 * wide, y, f"{tv:.2f} \u2192 {lv:.2f}", ha="right", color=FAINT)
             y += 1
-            say(ax, low - 0.45 * wide, y, name, ha="left")
-            ax.plot([tv, lv], [y, y], color=tint(BLUE, 0.5), linewidth=3)
-            ax.scatter([tv, lv], [y, y], s=44, color=[FAINT, BLUE], zorder=2)
-            say(ax, tv, y, f"{tv:.2f}  ", color=FAINT, ha="right")
-            say(ax, lv, y, f"  {lv:.2f}", color=BLUE, ha="left")
-            say(ax, low + 1.75 * wide, y, f"+{gained:.1f} \u00b1 {2 * error:.1f} %", ha="right")
-    return canvas(ax, "Tokens per forward: TV grey, LV blue, and LV's gain",
-                  (low - 0.46 * wide, low + 1.76 * wide), (y + 0.6, -0.6))
+    return canvas(ax, "LV instead of TV: tokens per forward", (-0.26 * wide, 1.81 * wide),
+                  (y - 0.3, -0.6))
+
+
+# ---------------------------------------------------------------- the round of the step page
 
 
 def step_round(args, dataset, device, prompt):

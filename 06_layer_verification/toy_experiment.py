@@ -26,12 +26,32 @@ import numpy as np
 import torch
 
 from nanogpt import cli
-from all_rules import RULES, rules_for
+from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
+from global_resolution import GR
 from iid_trees import SHAPES, shape_of, shape_parents
+from layer_verification import LayerVerification, TokenVerification
 from nanogpt.cli import print_table
-from nanogpt.sampling import Dice
+from single_step_rules import KSEQ, RRS
 
 LARGEST_MODEL = 20_000_000  # logits of one model
+
+# ---------------------------------------------------------------- the rules that are compared
+
+STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "GR": GR}
+RULES = {f"{lift} + {name}": lifted(step) for name, step in STEPS.items()
+         for lift, lifted in (("TV", TokenVerification), ("LV", LayerVerification))}
+RULES |= {"TRV": TraversalVerification(), "GBV": GreedyBlockVerification(),
+          "BV": BlockVerification()}
+
+
+def rules_for(shape_name, branching):
+    """{name: rule}, those that can judge such trees: GBV wants chains that part at the root, BV
+    one chain."""
+    fits = {"BV": branching == 1, "GBV": branching == 1 or shape_name == "multi-chain"}
+    return {name: rule for name, rule in RULES.items() if fits.get(name, True)}
+
+
+# ---------------------------------------------------------------- a pair of random models
 
 
 @dataclass(frozen=True)
@@ -59,19 +79,6 @@ class Setting:
                              f"model; at most {LARGEST_MODEL} are allowed")
 
 
-# ---------------------------------------------------------------- a pair of random models
-
-
-class ManyDice(Dice):
-    """The Dice for a whole layer of many trees."""
-
-    def draw_rows(self, probs, k):
-        """probs (n, V) -> (n, k): k independent draws from every row."""
-        sums = probs.cumsum(-1)[:, None]  # (n, 1, V)
-        places = self.generator.random((len(probs), k, 1)) * sums[:, :, -1:]  # (n, k, 1)
-        return (places >= sums).sum(-1)  # the first token whose sum is beyond the place
-
-
 class ToyPair:
     """A random draft and target model: for each depth t, tables of (V^t, V) probabilities."""
 
@@ -89,21 +96,21 @@ class ToyPair:
                 logits = rho * shared + (1 - rho) * noise
                 tables.append(torch.softmax(logits / T, -1).numpy())
 
-    def draw_trees(self, shape, B, dice):
+    def draw_trees(self, shape, B, seed):
         """B trees of one shape -> tokens (B, N), draft_probs, target_probs (B, N, V), as rules
         judge them. The rows of the deepest layer stay 0: no expectation depends on them."""
-        N = len(shape.parents)
+        N, generator = len(shape.parents), np.random.default_rng(seed)
         # prefix: the number, in base V, that the path to a node spells; its row in the tables.
         tokens, prefix = np.zeros((2, B, N), dtype=np.int64)
         draft_probs, target_probs = np.zeros((2, B, N, self.vocab))
         for t, layer in enumerate(shape.layers[:-1]):
             for parents, kids in layer.families:
-                n, k = kids.shape
                 here = prefix[:, parents]  # (B, n), rows of this depth's tables
                 draft_probs[:, parents] = self.draft[t][here]
                 target_probs[:, parents] = self.target[t][here]
-                drawn = dice.draw_rows(draft_probs[:, parents].reshape(B * n, -1), k)
-                tokens[:, kids] = drawn.reshape(B, n, k)
+                sums = draft_probs[:, parents].cumsum(-1)[:, :, None]  # (B, n, 1, V)
+                shares = generator.random((B, *kids.shape, 1)) * sums[..., -1:]  # (B, n, k, 1)
+                tokens[:, kids] = (shares >= sums).sum(-1)  # the first whose sum is beyond
                 prefix[:, kids] = here[:, :, None] * self.vocab + tokens[:, kids]
         return tokens, draft_probs, target_probs
 
@@ -118,7 +125,7 @@ def lengths(setting, shape_name, seeds, trees):
     rules = rules_for(shape_name, setting.branching)
     found = {name: [] for name in rules}
     for seed in seeds:
-        batch = (shape, *ToyPair(setting, seed).draw_trees(shape, trees, ManyDice(seed)))
+        batch = (shape, *ToyPair(setting, seed).draw_trees(shape, trees, seed))
         for name, rule in rules.items():
             found[name].append(float(rule.expected_length(*batch).mean()))
     return {name: np.array(values) for name, values in found.items()}
@@ -126,28 +133,17 @@ def lengths(setting, shape_name, seeds, trees):
 
 # ---------------------------------------------------------------- the report
 
-# Table 1: accepted length, multi-chain, tapered, complete; its standard errors are .03 to .05.
-PAPER = {
-    "TV + K-SEQ": (2.26, 2.50, 2.66), "LV + K-SEQ": (2.51, 2.73, 2.88),
-    "TV + RRS": (2.18, 2.42, 2.47), "LV + RRS": (2.41, 2.61, 2.65),
-    "TV + GR": (2.44, 2.70, 3.18), "LV + GR": (2.66, 2.88, 3.28),
-    "TRV": (2.45, 2.67, 2.71), "GBV": (2.60,),
-}
 
+def print_lengths(results):
+    """One row a rule, with the standard error over the models, which differ more than their trees.
 
-def print_lengths(results, setting):
-    """One row a rule, with the standard error over the models; in the paper's setting with its
-    figures. results: {shape: what `lengths` gives}."""
+    results: {shape: what `lengths` gives}.
+    """
     rows = []
     for name in RULES:
-        row = []
-        for place, found in enumerate(results.values()):
-            values = found.get(name)
-            # The models differ more than their trees do, so the error is that of a mean over them.
-            row.append("-" if values is None else f"{values.mean():.3f} "
-                       f"({values.std(ddof=1) / len(values) ** 0.5:.3f})")
-            if values is not None and setting == Setting():
-                row[-1] += f", paper {PAPER[name][place]:.2f}"
+        row = ["-" if name not in found else f"{found[name].mean():.3f} "
+               f"({found[name].std(ddof=1) / len(found[name]) ** 0.5:.3f})"
+               for found in results.values()]
         if set(row) != {"-"}:
             rows.append([name, *row])
     print_table(["method", *results], rows)
@@ -167,7 +163,7 @@ def main(argv=None):
     setting = Setting(**{field.name: getattr(args, field.name) for field in fields(Setting)})
     seeds = range(1, args.seeds + 1)
     print(f"Accepted tokens per tree (standard error over {args.seeds} model pairs), {setting}")
-    print_lengths({shape: lengths(setting, shape, seeds, args.trees) for shape in SHAPES}, setting)
+    print_lengths({shape: lengths(setting, shape, seeds, args.trees) for shape in SHAPES})
 
 
 if __name__ == "__main__":

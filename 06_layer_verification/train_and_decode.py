@@ -11,16 +11,14 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import as_panel, print_same_trees, registry
+from bench import print_same_trees, registry
 from conditional_marginals import BlockLevels  # chapter 05
 from iid_trees import SHAPES, shape_parents
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.pictures import plots
 from nanogpt.sampling import Sampler
 from nanogpt.train import get_gpt
-from pictures import draw_lengths
 from train_drafter import get_target_and_drafter  # chapter 05
 from tree_attention import TreeGPT  # chapter 02
 
@@ -33,7 +31,7 @@ def read_flags(argv):
     Raises ValueError for a bad value.
     """
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    cli.decoding_flags(p)
     cli.sampler_flags(p, temperature=1.0)
     p.add_argument("--drafter", choices=("small", "block"), default="small",
                    help="the 57K GPT, or chapter 05's block drafter with its table")
@@ -76,8 +74,7 @@ def main(argv=None):
         f"drafter: {args.drafter}, its 20 most probable tokens; top-p {args.top_p:g}",
         turn=None).values()
     print("\nWithout coins: what every rule expects\n")
-    ax = draw_lengths({args.shape: as_panel(print_same_trees(results))})
-    print(f"\nfigure: {plots.save(ax, args.out / 'rules.png')}")
+    print_same_trees(results)
 
 
 if __name__ == "__main__":
