@@ -1,15 +1,20 @@
-"""What the lesson draws: what a rule accepts and emits, and what more drafts are worth.
+"""What the lesson draws: what a rule accepts and emits.
 
 The README's pictures of a tree and the round of the step page are made here, too.
 """
 
-from nanogpt.bench import summarize, tau_uncertainty
+import torch
+
+from bench import emitted
+from chain_specdec import residual
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures.plots import (
-    FAINT,
+    BLUE,
+    GREY,
     INK,
-    LOOK,
     MONO,
+    ORANGE,
+    SKY,
     draw_cache,
     draw_mask_beside_causal,
     draw_tree,
@@ -23,53 +28,68 @@ from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate
 
-WAYS = ((FAINT, "--", 0.98), ("#6A3D9A", "-", 1.02))  # dashed is a chain, solid a tree
-
 
 def draw_parts(panels, tokens, labels):
-    """Bars made of parts, and a line where the target's probability lies -> a list of Axes.
+    """Bars made of parts, ticks at distributions p and q, and columns of numbers -> the first Axes.
 
-    panels: {title: (parts (n, V), p (V,))}, below each other; tokens: V texts; labels: {what a
-    part is: its colour}.
+    panels: {title: (parts (n, V), {head of a column: (V,)})}, below each other; tokens: V texts;
+    labels: {what a part is: its colour}.
     """
-    axes, places = new_axes(height=1 + 1.45 * len(panels), rows=len(panels)), range(len(tokens))
-    for ax, (title, (parts, p)) in zip(axes, panels.items(), strict=True):
+    axes, places = new_axes(height=0.5 + 1.55 * len(panels), rows=len(panels)), range(len(tokens))
+    axes, said = axes if len(panels) > 1 else [axes], set()
+    for ax, (title, (parts, known)) in zip(axes, panels.items(), strict=True):
         for part, end, (label, color) in zip(parts, parts.cumsum(0), labels.items(), strict=True):
-            ax.barh(places, part, 0.62, end - part, color=color, label=label)
-        ax.vlines(p, [t - 0.42 for t in places], [t + 0.42 for t in places], color=INK,
-                  linewidth=3, label="p", zorder=3)
-        plain_frame(ax, title, "probability" if ax is axes[-1] else None)
+            ax.barh(places, part, 0.62, end - part, color=color)
+            widest = int(part.argmax())
+            if part[widest] > 0.15 and label not in said:  # the first bar with room for its name
+                ax.text(end[widest] - part[widest] / 2, widest, label, ha="center", va="center",
+                        color="white" if color == BLUE else INK, zorder=4)
+                said.add(label)
+        for x, (name, values) in zip((0.78, 0.92), known.items(), strict=False):
+            color = SKY if name.endswith("q") else INK
+            if name != "out":
+                ax.vlines(values, [y - 0.42 for y in places], [y + 0.42 for y in places],
+                          color=color, linewidth=3, zorder=3)
+            shown = [f"{value:.3g}".lstrip("0") or "0" for value in values.tolist()]
+            for y, text in enumerate([name, *shown], -1):
+                ax.text(x, y, text, ha="right", va="center", color=color, fontweight="bold")
+        plain_frame(ax, title)
         ax.set_yticks(places, tokens, **MONO)
-        ax.set_xlim(0, 0.78)
+        ax.set(xlim=(0, 0.92), xticks=[0, 0.2, 0.4, 0.6])
         ax.invert_yaxis()
         ax.grid(visible=False)
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=4, handlelength=1.2, columnspacing=1.2, **LOOK)
-    return axes
-
-
-def draw_fork(forks, temperature=1):
-    """tau over the drafts: the chain of 4, and then either more depth or second guesses -> Axes
-
-    forks: {title of a panel: of bench.fork}; the bars are two standard errors.
-    """
-    axes = new_axes(height=5.2, rows=len(forks))
-    for ax, (title, ways) in zip(axes, forks.items(), strict=True):
-        for (way, texts), (color, dashes, aside) in zip(ways.items(), WAYS, strict=True):
-            ax.errorbar([drafts * aside for drafts in texts],  # side by side: both can be seen
-                        [summarize(one)["tau"] for one in texts.values()],
-                        [tau_uncertainty(one) for one in texts.values()], color=color,
-                        linestyle=dashes, marker="o", linewidth=2, elinewidth=1, label=way)
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(list(texts), list(map(str, texts)))
-        ax.minorticks_off()
-        plain_frame(ax, title, ylabel="tokens per forward")
-        ax.set_ylim(0, max(some.get_ylim()[1] for some in axes))
-    axes[0].set_ylim(axes[-1].get_ylim())
-    axes[-1].set_xlabel(f"drafts in a round (log scale), T = {temperature:g}")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
-                          ncols=2, **LOOK)
+    axes[-1].set_xlabel("probability", loc="left")
     return axes[0]
+
+
+def draw_emitted(cases, p, q, tokens):
+    """What a rule emits, accepted drafts and the target's own, against p -> Axes.
+
+    cases: {title: (rule, are the children drawn)}; {} in a title: the share of accepted drafts.
+    """
+    found = {title: emitted(*case, p, q) for title, case in cases.items()}
+    return draw_parts({title.format(f"{parts[0].sum():.2f}"): (parts, {"out": parts.sum(0), "p": p})
+                       for title, parts in found.items()},
+                      tokens, {"accepted": BLUE, "target's own": ORANGE})
+
+
+def draw_turns(p, q, tokens):
+    """What multi-round rejection does with the first child, and with the second -> Axes.
+
+    A panel for each first child that can be rejected; p, q (V,).
+    """
+    def account(mark, p, q):
+        accepted = torch.minimum(p, q)
+        return (torch.stack([accepted, q - accepted, p - accepted]),
+                {f"{mark}p": p, f"{mark}q": q})
+
+    panels = {"The first child, drawn from q": account("", p, q)}
+    for x in (q > p).nonzero().flatten().tolist():
+        left = q.clone()
+        left[x] = 0
+        panels[f"{tokens[x]} was rejected: the second child"] = account(
+            "new ", residual(p, q), left / left.sum())
+    return draw_parts(panels, tokens, {"accepted": BLUE, "rejected": GREY, "still owed": ORANGE})
 
 
 def save_examples(out):
@@ -79,7 +99,7 @@ def save_examples(out):
     ax = draw_tree(tree, [*names, "\u2423"].__getitem__, path, next_token=7)
     ax.set_title("A round writes three tokens: l, l, space")
     save(ax, out / "tree.png")
-    save(draw_mask_beside_causal(tree.mask, names)[0], out / "mask.png")
+    save(draw_mask_beside_causal(tree.mask, names, 5)[0], out / "mask.png")
     ax = draw_cache(["..."] * 3, names, path)
     ax.set_title("The accepted path moves up, the rest is forgotten")
     save(ax, out / "cache.png")

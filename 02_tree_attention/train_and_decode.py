@@ -12,15 +12,15 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import fork, print_breaks, print_forks, registry
+from bench import print_forks, registry
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.pictures.plots import save
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
-from pictures import draw_fork, save_examples
+from pictures import save_examples
 from tree_attention import TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
+from wrong import print_breaks
 
 
 def main(argv=None):
@@ -44,22 +44,17 @@ def main(argv=None):
     print_breaks()
 
     # Chains and trees with the same number of drafts cost the target the same, c(N) milliseconds.
-    prompts, found = held_out_prompts(dataset, args.prompts), {}
-    for sampler in samplers:
+    prompts = held_out_prompts(dataset, args.prompts)
+    for rule in (walk, multi_round):
         # At temperature 0 only one child can be drawn: the sampled tree is a chain.
-        for rule in [walk, multi_round][:1 + (sampler.temperature > 0)]:
-            forks = {}
-            for name, model in models.items():
-                table = print_tables(
-                    args, target, prompts, [sampler],
-                    lambda sampler, m=model, r=rule: registry(target, m, sampler, r),
-                    f", {name} drafter, {rule.__name__}", turn=None)[sampler.temperature]
-                found[f"{name}, {rule.__name__}, T = {sampler.temperature:g}"] = table
-                forks[name] = fork(table)
-            save(draw_fork(forks, sampler.temperature),
-                 args.out / f"fork_{rule.__name__}_T{sampler.temperature:g}.png")
-    print()
-    print_forks(found)
+        fit = [s for s in samplers if rule is walk or s.temperature > 0]
+        tables = print_tables(
+            args, target, prompts, fit,
+            lambda sampler, rule=rule: registry(target, models, sampler, rule),
+            f", {rule.__name__}", turn=None)
+        for temperature, results in tables.items():
+            print(f"\n{rule.__name__}, temperature {temperature:g}")
+            print_forks(results, models)
     print(f"\nfigures: {args.out}")
 
 

@@ -13,7 +13,7 @@ A chain is a tree of width 1, and with it this file reproduces chapter 01 bit fo
 
 Sources: Miao et al., "SpecInfer" (2023), tree attention and multi-step speculative sampling; Jeon
 et al., "Recursive Speculative Decoding" (2024), children without replacement. A natural rule that
-is not lossless is in cautionary_rule.py.
+is not lossless is in wrong.py.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,25 @@
-"""What goes wrong in chapter 02: {function: {what was done: the function that does it}}."""
+"""What goes wrong in chapter 02: {function: {what was done: the function that does it}}; one coin a
+node, a rule that looks right; and how far off each is, counted exactly."""
 
-from nanogpt.exact.slips import slips
+import torch
+
+import tree_attention
+from chain_specdec import acceptance_probability, residual
+from nanogpt.cli import print_table
+from nanogpt.decoding import Context, tokens_on
+from nanogpt.exact.slips import replaced, slips
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.model import KVCache
-from tree_attention import ancestor_mask, multi_round, walk
+from nanogpt.sampling import Sampler
+from tree_attention import (
+    Tree,
+    TreeDrafter,
+    ancestor_mask,
+    multi_round,
+    speculate,
+    verify,
+    walk,
+)
 
 SEES = "mask[row] |= mask[parents[row]]"
 RETURN = "return torch.from_numpy(mask)"
@@ -54,3 +71,108 @@ WRONG = {
             "draft_probs[node]", "draft_probs[path[-2:][0]]"),
     }),
 }
+
+
+# ---------------------------------------------------------------- one coin a node
+
+
+def independent_coins(tree, target_probs, dice):
+    """NOT LOSSLESS: chapter 01's coin for every node, and the longest path that passed wins.
+
+    A natural rule that you will meet in blog posts and repositories. Nothing crashes and the text
+    looks fine, but chapter 01's proof,
+
+        draft(x) * min(1, target(x) / draft(x))  +  P(rejected) * residual(x)  =  target(x),
+
+    breaks in each of its parts. Arguments and result as `walk`; the tree has draft_probs.
+    """
+    paths = {0: [0]}  # for each node that is reached by accepted nodes alone, the way to it
+    for row in range(1, len(tree)):
+        parent, token = int(tree.parents[row]), int(tree.tokens[row])
+        # WRONG for a top token: it was certain to be proposed, so the first factor is 1 and not
+        # draft(x). If the drafter equals the target, the most probable token always comes out.
+        # WRONG for a second child: it counts only where the first was rejected, and there the
+        # target owes no more than its residual.
+        coin = acceptance_probability(target_probs[parent], tree.draft_probs[parent], token)
+        if dice.flip(coin) and parent in paths:
+            paths[row] = paths[parent] + [row]
+    # WRONG: if two siblings passed, what was drafted below them decides which of them comes out.
+    best = max(paths.values(), key=len)  # the first of the longest
+    if best == [0] and len(tree) > 1:
+        return best, dice.draw(residual(target_probs[0], tree.draft_probs[0]))
+    # WRONG where children of the path's end were rejected: the residual is due here as well. The
+    # target is drawn from as if they had never been offered.
+    return best, dice.draw(target_probs[best[-1]])
+
+
+# ---------------------------------------------------------------- how far off, exactly
+
+
+@torch.inference_mode()
+def changed_layouts(model, text, tree):
+    """Logits of one forward over a tree against those of a forward over each row's path.
+
+    text: a list of tokens, the tree's root its last -> {change: largest difference}.
+    """
+    alone = [model(tokens_on(model, text[:-1] + tree.tokens[seen].tolist()))[0][0, -1]
+             for seen in tree.mask]
+    rows, found = torch.arange(len(tree)), {}
+    for change, mask, depths in (("as it is", tree.mask, tree.depths),
+                                 ("causal mask", rows[:, None] >= rows, tree.depths),
+                                 ("row as position", tree.mask, rows)):
+        context, changed = Context(model, text[:-1]), Tree(tree.tokens, tree.parents)
+        context.prefill()
+        changed.mask, changed.depths = mask, depths
+        logits, _ = verify(context, changed, lambda logits: logits)  # (N, V)
+        found[change] = float((logits - torch.stack(alone)).abs().max())
+    return found
+
+
+def bias(rule, branching, drawn, length, pair=5, **broken):
+    """Total variation, 0..1, between plain decoding and a round of the loop, over `length` tokens.
+
+    drawn: children are drawn without replacement (else they are the top tokens); pair: which two
+    random models of 3 tokens; broken: functions of tree_attention to replace. Temperature 1.
+    """
+    def start(target, dice):
+        drafter = TreeDrafter(ToyDraft(ToyModel(100 + pair, vocab=3)), branching, Sampler(1),
+                              dice if drawn else None)
+        return speculate(target, drafter, (0, 1), Sampler(1), dice, rule)
+
+    with replaced(tree_attention, **broken):
+        return loop_bias(start, Sampler(1), length=length, model=ToyModel(pair, vocab=3))
+
+
+def mean_bias(*case, pairs=30):
+    """The mean of `bias` over so many pairs of models."""
+    return sum(bias(*case, pair=pair) for pair in range(pairs)) / pairs
+
+
+BREAKS = {  # rule, branching, are the children drawn, how many tokens: the root's, then the round's
+    "0. chain of 1, drawn: this is chapter 01": (independent_coins, (1,), True, 2),
+    "1. chain of 1, the top token instead of a draw": (independent_coins, (1,), False, 2),
+    "2. two drawn children, the old coin for the second": (independent_coins, (2,), True, 2),
+    "3. chain of 2, drawn, no residual at its end": (independent_coins, (1, 1), True, 3),
+    "all three: a tree 2-2 of top tokens": (independent_coins, (2, 2), False, 3),
+}
+
+
+def print_breaks():
+    print_table(["total variation of one coin a node", "mean of 30 pairs of models"],
+                [[name, f"{mean_bias(*case):.2f}"] for name, case in BREAKS.items()])
+
+
+def changed_loops():
+    """The loop as it is, and with one change at a time -> {change: total variation}."""
+    picked, drawn = (walk, (2, 1), False, 4), (multi_round, (2, 1), True, 4)
+    return {
+        "walk, as it is": bias(*picked),
+        "multi-round, as it is": bias(*drawn),
+        "worst guesses": bias(*picked, top=lambda probs, n: probs.argsort()[:n].tolist()),
+        "causal mask": bias(
+            *picked, ancestor_mask=WRONG["ancestor_mask"]["the causal mask is used"]),
+        "top tokens": bias(multi_round, (2, 1), False, 4),
+        "with replacement": bias(*drawn, draw_without_replacement=lambda probs, n, dice: [
+            dice.draw(probs) for _ in range(n)]),
+        "no residual": bias(*drawn, residual=lambda p, q: p),
+    }

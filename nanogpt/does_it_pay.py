@@ -45,8 +45,9 @@ def small_gpt(target, small, sampler, shapes, ks=(4,)):
     for shape in shapes:
         name = tree.shape_name(shape)
         starts[f"02 {name}, walk or multi-round"] = tree.registry(
-            target, trees.TreeGPT(small),  # one for each decoder, for they take turns
-            sampler, trees.multi_round if sampler.temperature > 0 else trees.walk, [shape])[name]
+            target, {"57K": trees.TreeGPT(small)},  # one for each decoder, for they take turns
+            sampler, trees.multi_round if sampler.temperature > 0 else trees.walk,
+            [shape])[f"57K, {name}"]
     return starts
 
 

@@ -175,7 +175,8 @@ def registry(chapter, target, sampler, seed):
     block = random_drafter(target, seed, transition=seed != 1)
     budget, price = ((2, 6, 40)[seed], prices({1: 1.0, 9: (1.0, 2.0, 3.0)[seed]}, 9))
     return {
-        2: lambda: room.registry(target, TreeGPT(small), sampler, walk, [(1, 1), (2, 1)]),
+        2: lambda: room.registry(
+            target, {"small": TreeGPT(small)}, sampler, walk, [(1, 1), (2, 1)]),
         3: lambda: room.registry(target, heads, sampler, budget),
         4: lambda: room.registry(target, heads, sampler, budget),
         5: lambda: room.registry(

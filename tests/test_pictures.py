@@ -124,7 +124,9 @@ def test_a_tree_shows_its_tokens_its_path_and_its_probabilities():
 
 
 def test_a_mask_is_red_where_it_leaks_and_the_cache_keeps_the_path_in_order():
-    _, causal = plots.draw_mask_beside_causal(Tree(range(3), [-1, 0, 0]).mask, list("abc"))
+    _, causal = plots.draw_mask_beside_causal(
+        Tree(range(3), [-1, 0, 0]).mask, ["0:a", "1:b", "2:c"], 2)
+    assert causal.get_xlabel().endswith("a b c")
     picture = torch.as_tensor(causal.images[0].get_array())
     red = (picture - torch.tensor(plots.to_rgb(plots.RED))).abs().sum(-1) < 1e-3
     assert red.nonzero().tolist() == [[2, 1]]

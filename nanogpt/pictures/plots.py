@@ -219,17 +219,23 @@ def draw_mask(mask, labels, ax, title, leaks=None):
     return ax
 
 
-def draw_mask_beside_causal(mask, labels, axes=None):
+def draw_mask_beside_causal(mask, labels, row):
     """The tree mask, and beside it the causal mask with the cells that would leak in red.
 
-    mask (N, N) bool; labels: N texts -> the two Axes.
+    mask (N, N) bool; labels: N texts, 'row:token'; row: is framed, and what it reads is said below
+    -> the two Axes.
     """
     mask = torch.as_tensor(mask).bool()
     causal = torch.ones_like(mask).tril()
-    axes = axes or new_axes(WIDTH, 1.1 + 0.3 * len(mask), columns=2)
+    axes = new_axes(WIDTH, 1.6 + 0.3 * len(mask), columns=2)
     draw_mask(mask, labels, axes[0], "tree mask")
     draw_mask(causal, labels, axes[1], "causal mask: red leaks", leaks=causal & ~mask)
     axes[1].set_yticks([])
+    for ax, seen in zip(axes, (mask, causal), strict=True):
+        ax.add_patch(plt.Rectangle((-0.5, row - 0.5), len(mask), 1, fill=False, edgecolor=BLUE,
+                                   linewidth=4, clip_on=False, zorder=3))
+        read = [label.split(":")[1] for label, sees in zip(labels, seen[row], strict=True) if sees]
+        ax.set_xlabel(f"row {row} reads\n{' '.join(read)}", color=BLUE, **MONO)
     return axes
 
 
