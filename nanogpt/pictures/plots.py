@@ -196,46 +196,32 @@ def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, ne
 # ---------------------------------------------------------------- mask and cache
 
 
-def draw_mask(mask, labels, ax, title, leaks=None):
-    """Who may attend to whom: a dark cell at (row, column) means that row sees column.
-
-    mask (N, N) bool; labels: N texts; leaks (N, N) bool: cells drawn in red, those which another
-    mask would hide.
-    """
-    mask = torch.as_tensor(mask).bool()
-    leaks = torch.zeros_like(mask) if leaks is None else leaks
-    n, texts = len(mask), [visible(text) for text in labels]
-    picture = torch.ones(n, n, 3)
-    picture[mask] = torch.tensor(to_rgb(INK))
-    picture[mask & leaks] = torch.tensor(to_rgb(RED))
-    ax.imshow(picture.numpy(), interpolation="nearest")
-    for ticks in (ax.set_xticks, ax.set_yticks):
-        ticks(range(n), texts, parse_math=False)
-        ticks([i - 0.5 for i in range(n + 1)], minor=True)
-    ax.grid(which="minor", color="#D0D0D0", linewidth=0.8)
-    ax.tick_params(which="both", length=0, colors=INK)
-    ax.xaxis.tick_top()
-    ax.set_title(title, color=INK, fontsize=12)
-    return ax
-
-
 def draw_mask_beside_causal(mask, labels, row):
     """The tree mask, and beside it the causal mask with the cells that would leak in red.
 
-    mask (N, N) bool; labels: N texts, 'row:token'; row: is framed, and what it reads is said below
-    -> the two Axes.
+    A dark cell at (row, column): the row reads the column. mask (N, N) bool; labels: N texts,
+    'row:token'; row: is framed, and what it reads is said below -> the two Axes.
     """
-    mask = torch.as_tensor(mask).bool()
-    causal = torch.ones_like(mask).tril()
-    axes = new_axes(WIDTH, 1.6 + 0.3 * len(mask), columns=2)
-    draw_mask(mask, labels, axes[0], "tree mask")
-    draw_mask(causal, labels, axes[1], "causal mask: red leaks", leaks=causal & ~mask)
-    axes[1].set_yticks([])
-    for ax, seen in zip(axes, (mask, causal), strict=True):
-        ax.add_patch(plt.Rectangle((-0.5, row - 0.5), len(mask), 1, fill=False, edgecolor=BLUE,
+    mask, n = torch.as_tensor(mask).bool(), len(labels)
+    axes = new_axes(WIDTH, 1.6 + 0.3 * n, columns=2)
+    for ax, title, seen in zip(axes, ("tree mask", "causal mask: red leaks"),
+                               (mask, torch.ones_like(mask).tril()), strict=True):
+        picture = torch.ones(n, n, 3)
+        picture[seen] = torch.tensor(to_rgb(INK))
+        picture[seen & ~mask] = torch.tensor(to_rgb(RED))
+        ax.imshow(picture.numpy(), interpolation="nearest")
+        for ticks in (ax.set_xticks, ax.set_yticks):
+            ticks(range(n), [visible(text) for text in labels], parse_math=False)
+            ticks([i - 0.5 for i in range(n + 1)], minor=True)
+        ax.grid(which="minor", color="#D0D0D0", linewidth=0.8)
+        ax.tick_params(which="both", length=0, colors=INK)
+        ax.xaxis.tick_top()
+        ax.set_title(title, color=INK, fontsize=12)
+        ax.add_patch(plt.Rectangle((-0.5, row - 0.5), n, 1, fill=False, edgecolor=BLUE,
                                    linewidth=4, clip_on=False, zorder=3))
         read = [label.split(":")[1] for label, sees in zip(labels, seen[row], strict=True) if sees]
         ax.set_xlabel(f"row {row} reads\n{' '.join(read)}", color=BLUE, **MONO)
+    axes[1].set_yticks([])
     return axes
 
 
@@ -278,16 +264,15 @@ def draw_cache(committed, new, kept):
 # ---------------------------------------------------------------- measurements
 
 
-def draw_ranked(values, xlabel, colors, title=None):
-    """A lying bar for each value, the value behind it; 0 where it is below 1e-9 -> the Axes.
+def draw_ranked(values, xlabel, colors, title):
+    """A lying bar for each value, the value behind it -> the Axes.
 
     values: {name: value}, none below 0; colors: one for each.
     """
     ax = new_axes(height=0.9 + 0.45 * len(values))
     for place, (value, color) in enumerate(zip(values.values(), colors, strict=True)):
         ax.barh(place, value, 0.62, color=tint(color, 0.75))
-        text = "0" if value < 1e-9 else f"{value:.2f}"
-        ax.text(value, place, f" {text}", va="center", color=INK)
+        ax.text(value, place, f" {value:.2f}", va="center", color=INK)
     ax.set_yticks(range(len(values)), list(values))
     ax.invert_yaxis()
     ax.margins(x=0.15)
