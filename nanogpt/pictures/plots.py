@@ -270,10 +270,9 @@ def draw_ranked(values, xlabel, colors, title):
     values: {name: value}, none below 0; colors: one for each.
     """
     ax = new_axes(height=0.9 + 0.45 * len(values))
-    for place, (value, color) in enumerate(zip(values.values(), colors, strict=True)):
-        ax.barh(place, value, 0.62, color=tint(color, 0.75))
-        ax.text(value, place, f" {value:.2f}", va="center", color=INK)
-    ax.set_yticks(range(len(values)), list(values))
+    bars = ax.barh(list(values), list(values.values()), 0.62,
+                   color=[tint(color, 0.75) for color in colors])
+    ax.bar_label(bars, fmt=" %.2f", color=INK)
     ax.invert_yaxis()
     ax.margins(x=0.15)
     plain_frame(ax, title, xlabel)
