@@ -1,18 +1,16 @@
-"""Chapter 01 on the runner: its decoders, every K beside the formula, broken loops."""
+"""Chapter 01 on the runner: its decoders, the price of a round, broken loops."""
 
 from importlib import import_module
 
-import torch
-
 import chain_specdec
-from chain_specdec import acceptance_rate, draft, expected_tokens, speculate_chain
-from nanogpt.bench import PLAIN, median_ms, median_round, plain, summarize
-from nanogpt.cli import print_table
+from chain_specdec import speculate_chain
+from nanogpt.bench import PLAIN, median_round, plain, summarize
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
 from nanogpt.exact.slips import changed, replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.sampling import Dice, Sampler
 
+CHAIN = "57K GPT, K=4"  # the lesson's example
 WRONG = import_module("01_chain_specdec.wrong").WRONG
 
 
@@ -25,49 +23,15 @@ def registry(target, drafters, ks, sampler):
         f"{name}, K={k}": chain(drafter, k) for name, drafter in drafters.items() for k in ks}
 
 
-def measured_alpha(generations):
-    """Mean acceptance rate over every draft that was put to the test.
+def round_in_steps(results, name):
+    """-> tau, and what a round costs in plain steps: drafting, verifying, coins and commit.
 
-    It uses sum min(target, draft) instead of the coins that fell: the same mean, less noise.
+    results: {name: list of Generation} of a `registry`; medians of the times.
     """
-    rates = []
-    for seen in (step.detail for g in generations for step in g.steps):
-        tested = min(seen.accepted + 1, len(seen.drafted))  # behind a rejection nothing is tested
-        if tested:
-            rates.append(acceptance_rate(seen.target_probs[:tested],
-                                         torch.stack(seen.draft_probs[:tested])))
-    return float(torch.cat(rates).mean())
-
-
-@torch.inference_mode()
-def draft_cost(drafter, prompt, sampler, device, k=4):
-    """Median milliseconds of one draft token: the drafter's forward, the sampler, the dice."""
-    drafter.reset()
-    drafter.observe(prompt[:-1])
-    dice = Dice(0)
-
-    def one_chain():
-        draft(drafter, prompt[-1], k, sampler, dice)
-        drafter.observe([])  # nothing was accepted: forget the chain
-
-    return median_ms(one_chain, device) / k
-
-
-def print_every_k(results):
-    """Print for every drafter and K: tokens a round, as measured and by the formula; its price in
-    plain steps, their quotient, and the quotient if further rows cost nothing.
-
-    results: {name: list of Generation} of a `registry`, on the same prompts; medians of the times.
-    """
-    (step, verbs), rows = median_round(results[PLAIN]), []
-    for name, generations in results.items():
-        if name != PLAIN:
-            tau, (ms, parts) = summarize(generations)["tau"], median_round(generations)
-            formula = expected_tokens(measured_alpha(generations), int(name.split("K=")[1]))
-            free = ms - parts["verify"] + verbs["verify"]
-            rows.append([name, f"{tau:.2f}", f"{formula:.2f}", f"{ms / step:.2f}",
-                         f"{tau * step / ms:.2f}x", f"{tau * step / free:.2f}x"])
-    print_table(["drafter", "tokens", "formula", "price", "speed-up", "rows free"], rows)
+    step, _ = median_round(results[PLAIN])
+    _, parts = median_round(results[name])
+    draft, verify, accept, commit = (ms / step for ms in parts.values())
+    return summarize(results[name])["tau"], draft, verify, accept + commit
 
 
 def broken_loops():

@@ -1,124 +1,141 @@
-"""The lesson's pictures: what a row costs, where rejected probability goes, a round's time.
+"""The lesson's pictures: what a round costs, one coin, where rejected probability goes, every K.
 
-Blue is what is accepted, light blue a draft, grey what is rejected, orange what the target adds;
-times have the colours of the verbs.
+Blue is what is accepted, grey what is rejected, orange what the target adds; times have the colours
+of the verbs.
 """
 
 import torch
 
+from bench import CHAIN, round_in_steps
 from chain_specdec import GPTDraft, speculate_chain
-from nanogpt.bench import median_round, summarize
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures.plots import (
     BLUE,
-    FAINT,
     GREY,
     INK,
-    LOOK,
     ORANGE,
-    SKY,
     VERBS,
-    draw_cells,
+    draw_ranked,
     new_axes,
     plain_frame,
     tint,
+    visible,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 
+COLORS = VERBS | {"text": tint(GREY), "root": "white", "accepted": BLUE, "rejected": GREY,
+                  "own": ORANGE, "nothing": "white"}
+
 
 def draw_lines(title, lines):
-    """Lines of blocks, each below its name, on one scale of time. -> Axes
+    """Lines of blocks, each below its name, on one scale. -> Axes
 
-    lines: {name: [(milliseconds, verb, text), ..]}.
+    lines: {name: [(length, what it is, text), ..]}; what it is: a key of COLORS.
     """
-    ax = new_axes(height=0.5 + 0.7 * len(lines))
+    ax = new_axes(height=0.5 + 0.78 * len(lines))
     for y, (name, blocks) in enumerate(lines.items()):
         ax.text(0, y - 0.3, name, va="bottom", color=INK)
         left = 0.0
-        for ms, verb, text in blocks:
-            ax.barh(y, ms, 0.5, left, color=tint(VERBS[verb], 0.75), edgecolor="white")
-            ax.text(left + ms / 2, y, text, ha="center", va="center", color=INK)
-            left += ms
+        for length, kind, text in blocks:
+            framed = kind == "root"
+            ax.barh(y, length, 0.55, left, color=tint(COLORS[kind], 0.75),
+                    edgecolor=INK if framed else "white", zorder=2 + framed)
+            ax.text(left + length / 2, y, text, ha="center", va="center", color=INK)
+            left += length
     ax.set_ylim(len(lines) - 0.7, -0.8)
-    ax.axis("off")
-    ax.set_title(title, color=INK, fontsize=12, loc="left")
+    plain_frame(ax, title).axis("off")
     return ax
 
 
-def draw_five_tokens(curve, draft_ms, k=4):
-    """Three lines: k + 1 tokens written, read, and guessed before they are read. -> Axes
-
-    curve: {N: ms}, with N = 1 and k + 1; draft_ms: one draft token, sampler and draw included.
-    """
-    read = (curve[k + 1], "verify", f"{k + 1}")
-    lines = {f"write {k + 1} tokens": [(curve[1], "verify", "1")] * (k + 1),
-             f"read {k + 1} tokens": [read],
-             f"guess {k}, then read {k + 1}": [(k * draft_ms, "draft", f"{k}"), read]}
+def draw_five_tokens(results):
+    """Five tokens written, read, and guessed before they are read. results: as in bench. -> Axes"""
+    _, draft, read, _ = round_in_steps(results, CHAIN)
+    reading = (read, "verify", "5")
     return draw_lines("Reading is cheap, writing is not", {
-        f"{name}: {sum(ms for ms, *_ in blocks) / curve[1]:.1f} plain steps": blocks
-        for name, blocks in lines.items()})
+        "write 5 tokens: 5 plain steps": [(1, "verify", "1")] * 5,
+        f"read 5 tokens: {read:.2f} plain steps": [reading],
+        f"guess 4 (brown), then read 5: {draft + read:.2f} plain steps":
+            [(draft, "draft", "4"), reading]})
+
+
+def draw_round(results):
+    """The third line of `draw_five_tokens` with its coins, above as many tokens one by one."""
+    tau, draft, read, rest = round_in_steps(results, CHAIN)
+    price = draft + read + rest
+    ax = draw_lines(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
+        f"one round, {tau:.2f} tokens: {price:.2f} plain steps": [
+            (draft, "draft", f"guess 4\n{draft:.2f}"), (read, "verify", f"read 5\n{read:.2f}"),
+            (rest, "accept", "")],
+        f"plain decoding, {tau:.2f} tokens: {tau:.2f} plain steps": [(tau, "verify", "")]})
+    ax.text(price, 0, f" coins, commit\n {rest:.2f}", va="center", color=INK)
+    return ax
+
+
+def draw_coin(title, ratio, u, instead):
+    """The coin of one draft, which fell at u, beyond its ratio p / q. instead: what came. -> Axes
+    """
+    ax = draw_lines(title, {
+        "a coin u, anywhere between 0 and 1:": [
+            (ratio, "accepted", f"accepted: u < p / q = {ratio:.2f}"),
+            (1 - ratio, "rejected", "rejected")],
+        "the target writes a token of its own:": [
+            (ratio, "nothing", ""), (1 - ratio, "own", instead)]})
+    ax.text(u, -0.3, f"u = {u:.2f}\n\u25bc", ha="center", color=INK)
+    return ax
 
 
 def draw_repair(target_probs, draft_probs, residual_probs=None):
     """What is accepted, and what is rejected; with residual_probs what is drawn instead. -> Axes
 
-    All (V,). A black line marks the target's probability of each token.
+    All (3,). A black line marks the target's probability of each token.
     """
-    p, q, tokens = target_probs.tolist(), draft_probs.tolist(), range(len(target_probs))
     kept = torch.minimum(target_probs, draft_probs)
-    above, name, color = draft_probs - kept, "rejected", GREY
+    title, more, name, color = "What is kept", draft_probs - kept, "rejected", GREY
     if residual_probs is not None:
-        above, name, color = above.sum() * residual_probs, "drawn after a rejection", ORANGE
-    ax = new_axes()
-    ax.bar(tokens, kept.tolist(), 0.6, color=BLUE, label="accepted, min(p, q)")
-    ax.bar(tokens, above.tolist(), 0.6, kept.tolist(), color=color, label=name)
-    ax.hlines(p, [t - 0.38 for t in tokens], [t + 0.38 for t in tokens], color=INK, linewidth=2.4,
-              label="target p")
-    ax.set_xticks(tokens, [f"token {t}" for t in tokens])
-    ax.set_ylim(0, 1.1 * max(p + q))
-    ax.figure.legend(loc="outside lower center", ncols=2, **LOOK)
-    return plain_frame(ax, "What is kept of the proposals" if residual_probs is None
-                       else "What is emitted: exactly p", None, "probability")
+        title, more = "What is emitted: exactly p", more.sum() * residual_probs
+        name, color = "drawn after\na rejection", ORANGE
+    ax, tokens = new_axes(), torch.arange(3)
+    ax.bar(tokens, kept, 0.6, color=BLUE)
+    ax.bar(tokens, more, 0.6, kept, color=color)
+    ax.hlines(target_probs, tokens - 0.38, tokens + 0.38, color=INK, linewidth=2.4)
+    most = int(more.argmax())
+    for x, y, text, ink in ((0, 0.25, "accepted", "white"), (2.43, target_probs[2], "p", INK),
+                            (most, kept[most] + more[most] / 2, name, INK)):
+        ax.text(x, y, text, ha="center", va="center", color=ink)
+    ax.set_xticks(tokens, ["token 0", "token 1", "token 2"])
+    ax.set_ylim(0, 0.65)
+    return plain_frame(ax, title, None, "probability")
 
 
-def draw_cut(committed, new, keep):
-    """A chain's cache before and after a commit: the same cells, only the line moves. -> Axes
+def draw_cut(past, new, keep):
+    """A chain's cache: a commit moves its length over the rows that are kept. -> Axes
 
-    committed: texts of the last rows of the text; new: texts of the rows of this round, the root
-    and the drafts; keep: how many of the new ones stay.
+    past: rows before the round; new: texts of this round's rows, the root first; keep: how many of
+    them stay.
     """
-    past, width = len(committed), len(committed) + len(new)
-    ax = new_axes(height=2.8)
-    rows = {"after the forward": (past, [BLUE] + [SKY] * (len(new) - 1)),
-            "after the commit": (past + keep,
-                                 [BLUE] + [SKY] * (keep - 1) + [GREY] * (len(new) - keep))}
-    for y, (name, (length, colors)) in zip((1.7, 0), rows.items(), strict=True):
-        draw_cells(ax, y, committed + new, [FAINT] * past + colors)
-        ax.vlines(length - 0.03, y - 0.3, y + 0.85, color=INK, linewidth=3)
-        ax.text(0, y + 0.9, f"{name}: length {length}", color=INK, va="bottom")
-    ax.set(xlim=(-0.1, width + 0.1), ylim=(-0.3, 3.2))
-    ax.axis("off")
-    ax.set_title("Commit moves the line, and copies nothing", color=INK, fontsize=12, loc="left")
+    kinds = ["root"] + ["accepted"] * (keep - 1) + ["rejected"] * (len(new) - keep)
+    ax = draw_lines("Commit moves the line, and copies nothing", {
+        f"length before the commit: {past}, after: {past + keep}": [
+            (2, "text", f"{past} rows\nof text"),
+            *((1, kind, f"{kind}\n{visible(text)}")
+              for kind, text in zip(kinds, new, strict=True))]})
+    ax.vlines([2, 2 + keep], -0.35, 0.35, color=INK, linewidth=4, zorder=3)
     return ax
 
 
-def draw_round(results, name, baseline):
-    """A round of one method, part by part, above the plain steps that write as many tokens.
-
-    results: {name: list of Generation}; medians. -> the quotient of the two lengths.
-    """
-    tau, (end, verbs) = summarize(results[name])["tau"], median_round(results[name])
-    step, _ = median_round(results[baseline])
-    whole, more = [(step, "verify", f"{step:.1f}")] * int(tau), (tau - int(tau)) * step
-    draw_lines(f"{tau:.2f} tokens in {end:.1f} ms instead of {tau * step:.1f} ms", {
-        "one round: draft, verify, accept and commit": [
-            *((verbs[verb], verb, f"{verbs[verb]:.1f}") for verb in ("draft", "verify")),
-            (verbs["accept"] + verbs["commit"], "accept", "")],
-        f"{tau:.2f} plain steps": [*whole, *[(more, "verify", "")] * (more > 0.1 * step)]})
-    return tau * step / end
+def draw_every_k(results):
+    """The speed-up of every method, a bar each, the longest in blue. results: as in bench."""
+    speed = {}
+    for name in results:
+        tau, *parts = round_in_steps(results, name)
+        speed[name] = tau / sum(parts)
+    best = max(speed, key=speed.get)
+    return draw_ranked(speed, "speed-up over plain decoding",
+                       [BLUE if name == best else GREY for name in speed],
+                       title=f"The fastest here: {best}")
 
 
 def step_round(args, dataset, device, prompt):
@@ -126,11 +143,11 @@ def step_round(args, dataset, device, prompt):
     target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
                      for size in (args.size, "draft"))
     dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
-    steps = speculate_chain(target, GPTDraft(small), prompt, 5, Sampler(1.0), dice)
+    steps = speculate_chain(target, GPTDraft(small), prompt, 4, Sampler(1.0), dice)
     rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)
     return trace(
         instructive(rounds, decode), decode, dataset.vocab_size, chapter="01",
         title="Speculative decoding", rule="coins", drafted="drawn",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
-        f"{SIZES['draft'].label} drafter, 5 drafts, temperature 1",
+        f"{SIZES['draft'].label} drafter, 4 drafts, temperature 1",
         say_verify="Here every row has one child, and the mask is the causal one.")

@@ -126,23 +126,14 @@ def generation(*rounds):
         for n, k in rounds], 1.0)
 
 
-def test_measured_alpha_looks_at_tested_drafts_only():
-    assert bench.measured_alpha([generation((0, 3), (3, 3), (0, 0))]) == 0.5
-    wrong = generation((1, 3))
-    wrong.steps[0].detail.draft_probs[2] = torch.tensor([0.5, 0.5])  # behind the rejected one
-    assert bench.measured_alpha([wrong]) == 0.5
-    wrong.steps[0].detail.draft_probs[1] = torch.tensor([0.5, 0.5])  # the rejected one itself
-    assert bench.measured_alpha([wrong]) == 0.75
-
-
-def test_every_k_by_hand(capsys):
-    """Three tokens for 6 ms, of them 5 in the forward; a plain step takes 3 ms; alpha is .5."""
+def test_round_in_steps_by_hand():
+    """Three tokens for 6.5 ms, of which 1 is drafting and .5 the coins; a plain step takes 4 ms."""
     drafted, plain = generation((2, 2)), generation((0, 0))
     drafted.tokens, plain.tokens = [0] * 4, [0] * 2  # with the prefill's
-    drafted.steps[0].seconds = {"draft": 0.001, "verify": 0.005}
-    plain.steps[0].seconds = {"verify": 0.003}
-    bench.print_every_k({"plain": [plain], "GPT, K=2": [drafted]})
-    assert capsys.readouterr().out.split()[-5:] == ["3.00", "1.75", "2.00", "1.50x", "2.25x"]
+    drafted.steps[0].seconds = {"draft": 0.001, "verify": 0.005, "accept": 0.0005}
+    plain.steps[0].seconds = {"verify": 0.003, "accept": 0.001}
+    found = bench.round_in_steps({"plain": [plain], "GPT, K=2": [drafted]}, "GPT, K=2")
+    assert found == pytest.approx((3, 0.25, 1.25, 0.125))
 
 
 def test_the_lessons_five_changes():
