@@ -66,11 +66,11 @@ def draw_round(results):
     tau, draft, read, rest = round_in_steps(results, CHAIN)
     price = draft + read + rest
     ax = draw_lines(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
-        f"one round, {tau:.2f} tokens: {price:.2f} plain steps": [
-            (draft, "draft", f"guess 4\n{draft:.2f}"), (read, "verify", f"read 5\n{read:.2f}"),
+        f"one round, guess 4 (brown) and read 5: {price:.2f} plain steps": [
+            (draft, "draft", f"{draft:.2f}"), (read, "verify", f"{read:.2f}"),
             (rest, "accept", "")],
-        f"plain decoding, {tau:.2f} tokens: {tau:.2f} plain steps": [(tau, "verify", "")]})
-    ax.text(price, 0, f" coins, commit\n {rest:.2f}", va="center", color=INK)
+        f"{tau:.2f} tokens by plain decoding: {tau:.2f} plain steps": [(tau, "verify", "")]})
+    ax.text(price, 0, f" {rest:.2f}: coins, commit", va="center", color=INK)
     return ax
 
 
@@ -93,10 +93,10 @@ def draw_repair(target_probs, draft_probs, residual_probs=None):
     All (3,). A black line marks the target's probability of each token.
     """
     kept = torch.minimum(target_probs, draft_probs)
-    title, more, name, color = "What is kept", draft_probs - kept, "rejected", GREY
+    title, more, name, color = "What is kept of the drafts", draft_probs - kept, "rejected", GREY
     if residual_probs is not None:
         title, more = "What is emitted: exactly p", more.sum() * residual_probs
-        name, color = "drawn after\na rejection", ORANGE
+        name, color = "after a\nrejection", ORANGE
     ax, tokens = new_axes(), torch.arange(3)
     ax.bar(tokens, kept, 0.6, color=BLUE)
     ax.bar(tokens, more, 0.6, kept, color=color)
@@ -118,11 +118,11 @@ def draw_cut(past, new, keep):
     """
     kinds = ["root"] + ["accepted"] * (keep - 1) + ["rejected"] * (len(new) - keep)
     ax = draw_lines("Commit moves the line, and copies nothing", {
-        f"length before the commit: {past}, after: {past + keep}": [
-            (2, "text", f"{past} rows\nof text"),
+        f"The length is {past} (left line), after the commit {past + keep} (right)": [
+            (1.2, "text", f"{past} rows\nof text"),
             *((1, kind, f"{kind}\n{visible(text)}")
               for kind, text in zip(kinds, new, strict=True))]})
-    ax.vlines([2, 2 + keep], -0.35, 0.35, color=INK, linewidth=4, zorder=3)
+    ax.vlines([1.2, 1.2 + keep], -0.28, 0.4, color=INK, linewidth=4, zorder=3)
     return ax
 
 

@@ -17,16 +17,13 @@ from nanogpt.packing import for_decoding
 from nanogpt.sampling import Dice
 from nanogpt.train import get_gpt
 
-DRAFTERS = {"bigram": "bigram", "gpt": "57K GPT"}  # how a flag and how a table calls them
-SWEEP = (1, 2, 4, 8)  # the table's K
-
 
 def read_flags(argv):
     """-> the flags. Raises ValueError for a bad one."""
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p)
     cli.sampler_flags(p)
-    p.add_argument("--draft", choices=DRAFTERS, default="gpt",
+    p.add_argument("--draft", choices=("bigram", "gpt"), default="gpt",
                    help="who drafts for --prompt; the table shows both")
     p.add_argument("--k", type=int, default=4, help="drafted tokens per round for --prompt")
     p.add_argument("--stop", type=cli.text, help="end the text of --prompt after this string")
@@ -46,17 +43,18 @@ def main(argv=None):
     bigram = BigramDraft(dataset.train, dataset.vocab_size)  # may refuse: before any training
     target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
                      for size in (args.size, "draft"))
-    drafters = {"bigram": bigram, "57K GPT": GPTDraft(small)}
+    gpt = GPTDraft(small)
 
     # One text, as it is decoded.
-    drafter = drafters[DRAFTERS[args.draft]]
+    drafter = bigram if args.draft == "bigram" else gpt
     steps = speculate_chain(target, drafter, prompt, args.k, sampler, Dice(args.seed))
     cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer, args.stop)
 
     # The table: plain decoding, and both drafters with every K, on texts that were held out.
     prompts = held_out_prompts(dataset, args.prompts)
     print_tables(args, target, prompts, [sampler],  # a text at a turn: K's share a drafter
-                 lambda sampler: registry(target, drafters, SWEEP, sampler), turn=None)
+                 lambda sampler: registry(target, {"bigram": bigram, "57K GPT": gpt}, (1, 2, 4, 8),
+                                          sampler), turn=None)
 
 
 if __name__ == "__main__":
