@@ -4,7 +4,7 @@ from importlib import import_module
 
 import chain_specdec
 from chain_specdec import speculate_chain
-from nanogpt.bench import PLAIN, median_round, plain, summarize
+from nanogpt.bench import PLAIN, plain, summarize
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
 from nanogpt.exact.slips import changed, replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
@@ -24,14 +24,13 @@ def registry(target, drafters, ks, sampler):
 
 
 def round_in_steps(results, name):
-    """-> tau, and what a round costs in plain steps: drafting, verifying, coins and commit.
+    """-> tau, and what a round costs in plain steps: drafting, verifying, and all that is left.
 
-    results: {name: list of Generation} of a `registry`; medians of the times.
+    results: {name: list of Generation} of a `registry`. What is left: coins, commit, the loop.
     """
-    step, _ = median_round(results[PLAIN])
-    _, parts = median_round(results[name])
-    draft, verify, accept, commit = (ms / step for ms in parts.values())
-    return summarize(results[name])["tau"], draft, verify, accept + commit
+    line, step = summarize(results[name]), summarize(results[PLAIN])["ms_per_step"]
+    draft, verify = (line["verb_ms"][verb] / step for verb in ("draft", "verify"))
+    return line["tau"], draft, verify, line["ms_per_step"] / step - draft - verify
 
 
 def broken_loops():

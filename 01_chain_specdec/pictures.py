@@ -15,6 +15,7 @@ from nanogpt.pictures.plots import (
     INK,
     ORANGE,
     VERBS,
+    canvas,
     draw_ranked,
     new_axes,
     plain_frame,
@@ -45,9 +46,7 @@ def draw_lines(title, lines):
                     edgecolor=INK if framed else "white", zorder=2 + framed)
             ax.text(left + length / 2, y, text, ha="center", va="center", color=INK)
             left += length
-    ax.set_ylim(len(lines) - 0.7, -0.8)
-    plain_frame(ax, title).axis("off")
-    return ax
+    return canvas(ax, title, None, (len(lines) - 0.7, -0.8))
 
 
 def draw_five_tokens(results):
@@ -70,7 +69,7 @@ def draw_round(results):
             (draft, "draft", f"{draft:.2f}"), (read, "verify", f"{read:.2f}"),
             (rest, "accept", "")],
         f"{tau:.2f} tokens by plain decoding: {tau:.2f} plain steps": [(tau, "verify", "")]})
-    ax.text(price, 0, f" {rest:.2f}: coins, commit", va="center", color=INK)
+    ax.text(price, 0, f" {rest:.2f}: coins, commit, loop", va="center", color=INK)
     return ax
 
 

@@ -161,17 +161,6 @@ def summarize(generations):
     }
 
 
-def median_round(generations):
-    """-> (ms, {verb: ms}): the median of each verb over the steps, and their sum.
-
-    What happens between the verbs is left out.
-    """
-    steps = [step.seconds for g in generations for step in g.steps]
-    verbs = {verb: 1e3 * statistics.median(step.get(verb, 0.0) for step in steps)
-             for verb in VERBS}
-    return sum(verbs.values()), verbs
-
-
 def two_standard_errors(values):
     """How uncertain the mean of two or more independent values is, either way."""
     return 2 * statistics.stdev(values) / len(values) ** 0.5

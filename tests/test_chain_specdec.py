@@ -127,11 +127,11 @@ def generation(*rounds):
 
 
 def test_round_in_steps_by_hand():
-    """Three tokens for 6.5 ms, of which 1 is drafting and .5 the coins; a plain step takes 4 ms."""
+    """Three tokens for 6.5 ms, 1 of them drafting, 5 the forward; a plain step takes 4 ms."""
     drafted, plain = generation((2, 2)), generation((0, 0))
     drafted.tokens, plain.tokens = [0] * 4, [0] * 2  # with the prefill's
-    drafted.steps[0].seconds = {"draft": 0.001, "verify": 0.005, "accept": 0.0005}
-    plain.steps[0].seconds = {"verify": 0.003, "accept": 0.001}
+    drafted.steps[0].seconds = {"draft": 0.001, "verify": 0.005}
+    drafted.seconds, plain.seconds = 0.0065, 0.004
     found = bench.round_in_steps({"plain": [plain], "GPT, K=2": [drafted]}, "GPT, K=2")
     assert found == pytest.approx((3, 0.25, 1.25, 0.125))
 
