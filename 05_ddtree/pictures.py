@@ -8,7 +8,7 @@ from math import prod
 
 from matplotlib.patches import FancyBboxPatch
 
-from ddtree import DDTreeDrafter
+from ddtree import DDTreeDrafter, best_first
 from nanogpt.bench import summarize
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
@@ -18,7 +18,6 @@ from nanogpt.pictures.plots import (
     INK,
     MONO,
     NEWLINE,
-    ORANGE,
     SKY,
     canvas,
     new_axes,
@@ -53,17 +52,17 @@ def arrows(ax, places, bottom, top):
         ax.annotate("", (x, top), (x, bottom), arrowprops={"arrowstyle": "-|>", "color": FAINT})
 
 
-def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=5, color=SKY, bold=()):
+def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=5):
     """The `most` probable tokens of one slot, best first: token, bar, probability.
 
-    probs (V,); scale: a bar's width at probability 1; bold: tokens in bold letters.
+    probs (V,); scale: a bar's width at probability 1.
     """
     ax.text(left, top, title, va="center", color=INK)
     for row, token in enumerate(probs.topk(most).indices.tolist(), 1):
         y, p, end = top - 0.3 * row, float(probs[token]), left + 0.16
-        look = MONO | {"va": "center", "fontweight": "bold" if token in bold else "normal"}
+        look = MONO | {"va": "center", "color": INK}
         ax.text(left, y, visible(text_of_token(token)).replace("\\n", NEWLINE), **look)
-        ax.barh(y, scale * p, 0.2, left=end, color=tint(color, 0.75))
+        ax.barh(y, scale * p, 0.2, left=end, color=tint(SKY, 0.75))
         ax.text(end + scale * p + 0.03, y, two_digits(p), **look)
 
 
@@ -94,20 +93,26 @@ def draw_drafter(context, log_probs, text_of_token):
     return ax
 
 
-def draw_slot_views(views, text_of_token, bold):
-    """Slot 2 behind each first token: the marginal, the lookup, the target; one scale -> the Axes.
+def draw_orders(start, root, trees, text_of_token, watched, nodes=12):
+    """The nodes that the heap takes from two kinds of children, in its order -> the Axes.
 
-    views: {title: three (V,)}; bold: the tokens to watch.
+    start: the root's text; trees: {title: children}, see best_first; watched: {path: its colour}.
     """
-    height = 2.2 * len(views)
-    ax = canvas(new_axes(height=height), "", (0, 5.2), (0, height))
-    for row, (title, lists) in enumerate(views.items()):
-        top = 2.2 * (len(views) - row) - 0.15
-        ax.text(0, top, title, va="center", color=INK, fontweight="bold")
-        for i, (name, probs) in enumerate(zip(("the marginal", "the lookup", "the target"),
-                                              lists, strict=True)):
-            draw_guesses(ax, 1.8 * i, top - 0.35, name, probs, text_of_token, 1.1,
-                         color=ORANGE if i == 2 else SKY, bold=bold)
+    ax = canvas(new_axes(height=4.6), "", (-0.8, 1.8), (nodes - 0.5, -1.8))
+    orders = []
+    for x, (title, children) in enumerate(trees.items()):
+        look = {"ha": ("right", "left")[x], "va": "center"}
+        ax.text(x, -1.2, title, color=INK, **look)
+        paths = [start]
+        for y, (token, parent, mass) in zip(
+                range(nodes), best_first(root, children), strict=False):
+            paths.append(path := paths[parent] + text_of_token(token))
+            ax.text(x, y, f" {visible(path)} {two_digits(mass)} ",
+                    color=watched.get(path, INK), **look, **MONO)
+        orders.append(paths[1:])
+    for path in set.intersection(*map(set, orders)):
+        ax.plot([order.index(path) for order in orders], color=watched.get(path, GREY),
+                linewidth=3 if path in watched else 1)
     return ax
 
 

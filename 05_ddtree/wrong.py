@@ -82,7 +82,7 @@ WRONG = {
 
 LENGTHS = {
     "from past rounds": PricedChainDrafter.draft,
-    "ends before a draft it does not like": next(iter(WRONG["draft"].values())),
+    "ends before a disliked draft": next(iter(WRONG["draft"].values())),
     "ends behind it": changed(PricedChainDrafter.draft, DRAW,
                               CUT.replace("[:keep]", "[:keep + 1]")),
 }
