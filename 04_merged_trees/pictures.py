@@ -44,10 +44,8 @@ def draw_trap():
     for place, text in ((0.25, "a, .5"), (0.75, "b or c, .5")):
         ax.text(place, 1.02, f"1st draw: {text}", ha="center")
         ax.text(-0.02, 1 - place, f"2nd draw:\n{text}", ha="right", va="center")
-    ax.set(xlim=(-0.27, 1.01), ylim=(-0.01, 1.1))
-    ax.axis("off")
-    ax.set_title("Both heads guess a: .50 + .25 = .75", fontsize=13)
-    return ax
+    return plots.canvas(ax, "Both heads guess a, and write it with .50 + .25 = .75",
+                        (-0.27, 1.01), (-0.01, 1.1))
 
 
 def draw_trie(trees, scores, trie, trie_scores):
