@@ -12,7 +12,6 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import csv
-from dataclasses import dataclass
 
 import torch
 
@@ -25,7 +24,7 @@ from conditional_marginals import (
     decode_sampled,
 )
 from ddtree import BlockChainDrafter, DDTreeDrafter, decode_ddtree
-from nanogpt.bench import PLAIN, TURN, compare, cost_curve, median_ms, plain, speedup, summarize
+from nanogpt.bench import PLAIN, cost_curve, median_ms, plain, print_tables
 from nanogpt.cli import print_table
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import collect
@@ -52,17 +51,12 @@ def conditional_name(budget):
 # ---------------------------------------------------------------- the decoders
 
 
-def by_block(target, block, sampler):
-    """-> f(decode, *what): a decoder, decode(target, block, *what, prompt, sampler, dice)."""
+def by_block(target, drafter, sampler):
+    """-> f(decode, *what): a decoder, decode(target, drafter, *what, prompt, sampler, dice)."""
     def bound(decode, *what):
-        return lambda prompt, seed: decode(target, block, *what, prompt, sampler, Dice(seed))
+        return lambda prompt, seed: decode(target, drafter, *what, prompt, sampler, Dice(seed))
 
     return bound
-
-
-def by_tree(target, drafter, sampler):
-    """Chapter 02's loop around any drafter of trees, judged by the walk."""
-    return lambda prompt, seed: speculate(target, drafter, prompt, sampler, Dice(seed))
 
 
 def by_chain(target, draft, sampler):
@@ -76,7 +70,7 @@ def registry(target, block, sampler, budgets, conditional_budgets=(), price=None
     with it, as many nodes and drawn drafts as pay; small: with it, chapter 01's chain."""
     bound = by_block(target, block, sampler)
     starts = {PLAIN: plain(target, sampler),
-              CHAIN: by_tree(target, BlockChainDrafter(block), sampler)}
+              CHAIN: by_block(target, BlockChainDrafter(block), sampler)(speculate)}
     starts |= {ddtree_name(b): bound(decode_ddtree, b) for b in budgets}
     if block.transition is not None:
         starts |= {conditional_name(b): bound(decode_conditional, b) for b in conditional_budgets}
@@ -94,8 +88,8 @@ def registry(target, block, sampler, budgets, conditional_budgets=(), price=None
 def rivals(target, block, ngram, sampler):
     """Who else drafts: a 7-gram, and chapter 02's shape on the block's logits."""
     return {"7-gram chain, K=4": by_chain(target, ngram, sampler),
-            "block top-W tree, 2x2x2": by_tree(
-                target, TreeDrafter(BlockLevels(block), (2, 2, 2)), sampler)}
+            "block top-W tree, 2x2x2": by_block(
+                target, TreeDrafter(BlockLevels(block), (2, 2, 2)), sampler)(speculate)}
 
 
 # ---------------------------------------------------------------- sweeps: drawing and the heap
@@ -105,27 +99,18 @@ SHAPES = ["1-1-1", "1-1-1-1", "1-1-1-1-1", "2-1-1", "2-1-1-1", "2-2-1", "3-1-1-1
 TEMPERATURES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
 
 
-def print_drawn(target, block, prompts, max_new_tokens, temperatures, budgets, shapes):
-    """tau and speed-up of the heap on conditionals and of drawn shapes, a line a temperature.
+def drawn(target, block, sampler, budgets, shapes):
+    """{name: start(prompt, seed)}: plain decoding, the heap on conditionals, drafts that are drawn.
 
     At low temperatures the most probable tree wins, because the target nearly always takes one of
     the few most probable continuations. At high ones drawn drafts win: they come about as often as
     the target draws them, and the p/q rule uses that.
     """
-    lines = []
-    for temperature in temperatures:
-        sampler = Sampler(temperature)
-        bound = by_block(target, block, sampler)
-        starts = {PLAIN: plain(target, sampler)}
-        starts |= {conditional_name(b): bound(decode_conditional, b) for b in budgets}
-        starts |= {f"drawn {shape}": bound(decode_sampled, tuple(map(int, shape.split("-"))))
-                   for shape in shapes}
-        results = compare(starts, prompts, max_new_tokens, TURN)
-        base = results.pop(PLAIN)
-        lines.append([f"{temperature:g}", *(
-            f"{summarize(runs)['tau']:.2f}, {speedup(runs, base):.2f}x"
-            for runs in results.values())])
-    print_table(["T", *results], lines)
+    bound = by_block(target, block, sampler)
+    starts = {PLAIN: plain(target, sampler)}
+    starts |= {conditional_name(b): bound(decode_conditional, b) for b in budgets}
+    return starts | {f"drawn {shape}": bound(decode_sampled, tuple(map(int, shape.split("-"))))
+                     for shape in shapes}
 
 
 # ---------------------------------------------------------------- what drafting costs by itself
@@ -139,38 +124,34 @@ def pass_ms(network, prompt):
     """Median milliseconds of one drafter pass behind `prompt` (a list of token ids)."""
     target, drafter = network.target, BlockChainDrafter(network)
     tokens = torch.tensor([prompt], device=target.device)
-    logits, hidden = target(tokens)
-    root, rows = int(logits[0, -1].argmax()), list(range(len(prompt)))[-NEW_ROWS:]
+    rows = list(range(len(prompt)))[-NEW_ROWS:]
+    _, hidden = target(tokens)
 
     def one_pass():
         drafter.reset()
         drafter.cache.length = len(prompt) - len(rows)
         drafter.observe(prompt[-NEW_ROWS:], hidden, rows)
-        drafter.logits(root, network.config.length)
+        drafter.logits(prompt[-1], network.config.length)
 
     # subtle: each pass is timed just after a target forward, as it comes in a round. In a loop of
     # its own it would find its weights in the processor's cache, and look a third cheaper.
     return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
 
 
-@torch.inference_mode()
-def build_ms(network, prompt, budget):
+def build_ms(network, budget):
     """Median milliseconds of building a tree of `budget` nodes from one pass, on the CPU."""
     make = DDTreeDrafter if network.transition is None else ConditionalTreeDrafter
-    logits, hidden = network.target(torch.tensor([prompt], device=network.target.device))
-    root, length = int(logits[0, -1].argmax()), network.config.length
-    drafter = make(network, budget)
-    drafter.observe(prompt, hidden, list(range(len(prompt))))
-    slots = drafter.logits(root, length)
+    drafter, length = make(network, budget), network.config.length
+    slots = torch.randn(length, network.target.config.vocab_size)
     drafter.logits = lambda *_: slots  # of this drafter alone: its pass is done
-    return median_ms(lambda: drafter.propose(root, length), slots.device)
+    return median_ms(lambda: drafter.propose(0, length), slots.device)
 
 
 def measured_price(target, block, prompt, cap=63):
     """-> what a round costs on this machine, for priced_trees: [ms for 0..cap nodes], draft_ms."""
     curve = cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64), repeats=10)
     # A node is popped before it is verified. Where rows are nearly free, on a GPU, that is dearer.
-    pop_ms = build_ms(block, prompt, cap) / cap
+    pop_ms = build_ms(block, cap) / cap
     price = [ms + n * pop_ms for n, ms in enumerate(prices(curve, cap))]
     return price, pass_ms(block, prompt)
 
@@ -200,71 +181,50 @@ def modelled(generations, price, draft_ms):
     return tokens / len(steps), tokens * price[0] / ms, sum(drafts) / len(steps)
 
 
-def print_modelled(target, block, prompts, max_new_tokens, budgets=(3, 7, 15, 31, 63)):
+def print_modelled(target, block, prompts, max_new_tokens):
     """tau, speed-up and drafts of trees and drawn chains, of fixed sizes and by price, on each of
     the MACHINES."""
     for temperature in (0, 0.6, 1):
-        bound, runs, rows = by_block(target, block, Sampler(temperature)), {}, []
+        bound, rows = by_block(target, block, Sampler(temperature)), []
 
-        def note(name, *what, bound=bound, runs=runs):
-            runs[name] = [collect(bound(*what)(prompt, i), max_new_tokens)
-                          for i, prompt in enumerate(prompts)]
+        def run(*what, bound=bound):
+            return [collect(bound(*what)(prompt, i), max_new_tokens)
+                    for i, prompt in enumerate(prompts)]
 
-        for budget in budgets:
-            note(f"B={budget}", decode_conditional, budget)
-        for k in (3, 4, 5) if temperature else ():  # at 0 only one child can be drawn
-            note(f"drawn {k}", decode_sampled, (1,) * k)
+        runs = {f"B={budget}": run(decode_conditional, budget) for budget in (3, 7, 15, 31, 63)}
+        if temperature:  # at 0 only one child can be drawn
+            runs |= {f"drawn {k}": run(decode_sampled, (1,) * k) for k in (3, 4, 5)}
         for machine, (curve, draft_ms) in MACHINES.items():
-            price = prices(curve, max(budgets)), draft_ms
-            note("by price", decode_priced, *price)
+            price = prices(curve, 63), draft_ms
+            runs["by price"] = run(decode_priced, *price)
             if temperature:
-                note("drawn, by price", decode_priced_chain, *price)
-            rows.append([machine, *("{:.2f} {:.2f} {:.0f}".format(*modelled(run, *price))
-                                    for run in runs.values())])
+                runs["drawn, by price"] = run(decode_priced_chain, *price)
+            rows.append([machine, *("{:.2f} {:.2f} {:.0f}".format(*modelled(found, *price))
+                                    for found in runs.values())])
         print_table([f"T={temperature:g}", *runs], rows)
 
 
 # ---------------------------------------------------------------- the paper in one number
 
-TABLE = Path(__file__).with_name("paper_table1.csv")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One entry of Table 1 of Ringel and Romano (arXiv 2604.12989): 8 H200 GPUs; DDTree with the
-    best of seven budgets in each row."""
-
-    temperature: float
-    dataset: str
-    model: str
-    method: str
-    speedup: float
-    tau: float
-
-
-def paper_rows():
-    """The 120 entries: 60 settings, each with DFlash's chain and with DDTree."""
-    with open(TABLE, newline="", encoding="utf-8") as file:
-        return [Row(float(r["temperature"]), r["dataset"], r["model"], r["method"],
-                    float(r["speedup"]), float(r["tau"])) for r in csv.DictReader(file)]
-
-
 def price_of_a_round(rows):
     """r, in plain steps: the least-squares fit of speed-up = tau / r through the origin.
 
-    If r is the same for every dataset and every tree, all rows of a model lie on one line, and tau
-    alone decides.
+    rows: (tau, speed-up) each. If r is the same for every dataset and every tree, all rows of a
+    model lie on one line, and tau alone decides.
     """
-    return sum(row.tau ** 2 for row in rows) / sum(row.tau * row.speedup for row in rows)
+    return sum(tau ** 2 for tau, _ in rows) / sum(tau * speedup for tau, speedup in rows)
 
 
-def print_prices(rows):
-    """r of each model, for its chains and for its trees."""
+def print_prices():
+    """r of each model, for its chains and for its trees, from Table 1 of Ringel and Romano (arXiv
+    2604.12989): 8 H200 GPUs; DDTree with the best of seven budgets in each row."""
     groups = {}
-    for row in rows:
-        groups.setdefault((row.model, row.method), []).append(row)
+    with open(Path(__file__).with_name("paper_table1.csv"), newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            groups.setdefault((row["model"], row["method"]), []).append(
+                (float(row["tau"]), float(row["speedup"])))
     print_table(["model", "method", "a round, plain steps"], [
-        [*names, f"{price_of_a_round(group):.2f}"] for names, group in groups.items()])
+        [*names, f"{price_of_a_round(rows):.2f}"] for names, rows in groups.items()])
 
 
 # ---------------------------------------------------------------- the command line
@@ -277,20 +237,21 @@ def main(argv=None):
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
     args = p.parse_args(argv)
     if args.what == "paper":
-        print_prices(paper_rows())
+        print_prices()
         return
     dataset, device = cli.setup(args)
     cli.check_decoding(args, dataset)
-    models = get_target_and_drafter(args, dataset, device)
-    # A choice is made on prompts that no table is measured on.
-    pick = choosing_prompts if args.what == "shapes" else held_out_prompts
-    measure = *models, pick(dataset, args.prompts), args.max_new_tokens
+    target, block = get_target_and_drafter(args, dataset, device)
+    prompts, temperatures = held_out_prompts(dataset, args.prompts), TEMPERATURES
+    budgets, shapes = [7, 15], ["1-1-1-1", "2-2-1-1"]
     if args.what == "prices":
-        print_modelled(*measure)
-    elif args.what == "shapes":
-        print_drawn(*measure, [1.0], [7], SHAPES)
-    else:
-        print_drawn(*measure, TEMPERATURES, [7, 15], ["1-1-1-1", "2-2-1-1"])
+        print_modelled(target, block, prompts, args.max_new_tokens)
+        return
+    if args.what == "shapes":  # a choice is made on prompts that no table is measured on
+        prompts, temperatures = choosing_prompts(dataset, args.prompts), [1.0]
+        budgets, shapes = [7], SHAPES
+    print_tables(args, target, prompts, map(Sampler, temperatures),
+                 lambda sampler: drawn(target, block, sampler, budgets, shapes))
 
 
 if __name__ == "__main__":

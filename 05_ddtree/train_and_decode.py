@@ -2,7 +2,7 @@
 
     python 05_ddtree/train_and_decode.py            # minutes; the second run takes seconds
     python 05_ddtree/train_and_decode.py --quick    # a smaller target
-    python 05_ddtree/train_and_decode.py --sweep    # more budgets, more rivals
+    python 05_ddtree/train_and_decode.py --sweep    # more rivals
 """
 
 import sys
@@ -22,20 +22,16 @@ from nanogpt.train import get_gpt
 from ngram import NGramDraft
 from pictures import draw_budgets
 from priced_trees import decode_priced
-from train_drafter import get_target_and_drafter, longest_block
-
-BUDGET = 15  # B of the one tree on conditionals that does not follow the price
+from train_drafter import get_target_and_drafter
 
 
 def read_flags(argv):
     """-> args, and args.samplers, one per table. Raises ValueError for a bad value."""
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
-    p.add_argument("--block-size", type=int, default=5, help="L, masked positions of a block")
-    p.add_argument("--budgets", type=int, nargs="+",
-                   help="draft nodes of the DDTrees (default: 7 15; with --sweep: 7 15 31 63)")
-    p.add_argument("--sweep", action="store_true",
-                   help="more budgets, on conditionals, too, a 7-gram and chapter 02's tree")
+    p.add_argument("--budgets", type=int, nargs="+", default=[7, 15],
+                   help="draft nodes of the DDTrees")
+    p.add_argument("--sweep", action="store_true", help="a 7-gram and chapter 02's tree take part")
     cli.temperatures_flag(p)
     p.add_argument("--no-transition", action="store_true",
                    help="the paper's drafter: marginals alone, no table of transitions")
@@ -44,30 +40,20 @@ def read_flags(argv):
     args = p.parse_args(argv)
     if args.quick:
         args.size, args.prompts = "small", 3
-    args.budgets = args.budgets or ([7, 15, 31, 63] if args.sweep else [7, 15])
     args.samplers = [Sampler(t) for t in args.temperatures]
-    most, longest = SIZES[args.size].block_size - 1, longest_block(args.size)
+    most = SIZES[args.size].block_size - 1
     if not all(1 <= b <= most for b in args.budgets):
         raise ValueError(f"budgets are {args.budgets}; each must be in [1, {most}], the rows that "
                          "one forward has beside the root")
-    if not 1 <= args.block_size <= longest:
-        raise ValueError(f"block-size is {args.block_size}; it must be in [1, {longest}]")
     return args
-
-
-def load_models(args, dataset, device):
-    """Train or load -> the target, its block drafter, the small GPT, as copies for decoding."""
-    target, block = get_target_and_drafter(
-        args, dataset, device, args.block_size, not args.no_transition)
-    small = get_gpt("draft", dataset, device, args.retrain)
-    return target, block, for_decoding(small, args.precision)
 
 
 def main(argv=None):
     args = read_flags(argv)
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    target, block, small = load_models(args, dataset, device)
+    target, block = get_target_and_drafter(args, dataset, device, not args.no_transition)
+    small = for_decoding(get_gpt("draft", dataset, device, args.retrain), args.precision)
 
     # One text, as it is decoded, with trees as large as pay on this machine.
     prompts = held_out_prompts(dataset, args.prompts)
@@ -79,8 +65,7 @@ def main(argv=None):
     ngram = NGramDraft(dataset.train, dataset.vocab_size) if args.sweep else None
 
     def take_part(sampler):
-        starts = registry(target, block, sampler, args.budgets,
-                          args.budgets if args.sweep else [BUDGET], price, small)
+        starts = registry(target, block, sampler, args.budgets, args.budgets, price, small)
         return starts | (rivals(target, block, ngram, sampler) if args.sweep else {})
 
     tables = print_tables(args, target, prompts, args.samplers, take_part)

@@ -15,7 +15,7 @@ from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding, pack, packed_dtype
 from nanogpt.sampling import Sampler
-from nanogpt.sizes import SIZES, Recipe
+from nanogpt.sizes import Recipe
 from nanogpt.train import fit, get_gpt, step_generator
 
 # All anchors of a sequence share one forward of the frozen target. With more sequences of fewer
@@ -128,18 +128,13 @@ def drafter_for_decoding(drafter, target):
     return graphs.capture(twin, graphs.CapturedDrafter)
 
 
-def longest_block(size):
-    """The longest block that training a drafter for a target of this size leaves room for."""
-    return SIZES[size].block_size - 2  # behind a token of context and the root
-
-
-def get_target_and_drafter(args, dataset, device, length=5, transition=True):
+def get_target_and_drafter(args, dataset, device, transition=True):
     """A target and its drafter, trained or loaded -> decoding copies of both.
 
-    args: the flags of cli.parser and cli.target_flags; length: L; transition: see BlockConfig.
+    args: the flags of cli.parser and cli.target_flags; transition: see BlockConfig.
     """
     trained = get_gpt(args.size, dataset, device, args.retrain)
-    drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, length, transition),
+    drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, transition=transition),
                           device, args.retrain)
     target = for_decoding(trained, args.precision)
     return target, drafter_for_decoding(drafter, target)

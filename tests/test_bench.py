@@ -232,9 +232,7 @@ def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
 
 def test_the_paper_in_one_number():
     """Two rows on the line tau / 2."""
-    room = CHAPTER[5]
-    rows = [room.Row(0.0, "d", "m", "DDTree", speedup, tau) for speedup, tau in ((2, 4), (3, 6))]
-    assert room.price_of_a_round(rows) == 2
+    assert CHAPTER[5].price_of_a_round([(4, 2), (6, 3)]) == 2
 
 
 def test_rules_are_compared_tree_by_tree():

@@ -79,7 +79,6 @@ SLIPS = [
     ("04_merged_trees/train_and_decode.py", "--budget 7", "budget is 7; it must be even"),
     ("05_ddtree/train_and_decode.py", "--temperatures nan", "temperature is nan"),
     ("05_ddtree/train_and_decode.py", "--budgets 0 256", "budgets are [0, 256]; each must be in"),
-    ("05_ddtree/train_and_decode.py", "--block-size 300", "block-size is 300"),
     *(("05_ddtree/real_model.py", flags, sentence) for flags, sentence in (
         ("--budgets 0", "budgets are [0]"),
         ("--prompts 13", "prompts is 13; it must be in [1, 12]"),
