@@ -255,7 +255,7 @@ def draw_cache(committed, new, kept):
         ax.text(past + row + 0.47, 3.1, str(row), ha="center", color=FAINT)
     for y, end in ((2.2, past), (0, past + len(kept))):
         ax.plot([end - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
-        ax.text(end, y - 0.22, "length", color=INK, ha="center", va="top")
+        ax.text(end, y - 0.22, "length", color=INK, ha="right", va="top")
     for y, text in ((2.6, "before"), (0.4, "after")):
         ax.text(-0.2, y, text, ha="right", va="center", color=INK)
     return canvas(ax, "", (-1.7, width + 0.2), (-0.7, 3.5))
