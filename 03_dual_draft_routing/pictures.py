@@ -1,6 +1,7 @@
 """The lesson's pictures: two heads on one target, and whose guesses reached further.
 
-Green is head 1, pink head 2, orange the token that the target chose.
+Green is head 1, pink head 2, orange the token that the target chose. In the lesson head 1 has
+learned verse, head 2 code.
 """
 
 import math
@@ -33,6 +34,16 @@ from tree_attention import (
     speculate,  # chapter 02
 )
 
+NAMES = "verse head", "code head"
+TAB = "\u21e5"
+
+
+def titled(ax, title):
+    """The Axes without its frame, under a title."""
+    ax.set_title(title, color=INK, fontsize=12, loc="left")
+    ax.axis("off")
+    return ax
+
 
 def box(ax, x, y, text, color):
     """A token, or what a head does with it."""
@@ -49,62 +60,70 @@ def arrow(ax, start, end, color, gap=12):
 def draw_heads(read, root, chains):
     """Two draft heads on one target: what each starts from, and what it guesses -> the Axes.
 
-    read: the texts of the last three tokens that the target has read; root: the text of the next.
+    read: the text that the target has read, its end; root: the text of the next token.
     chains: for each head a list of three (text, probability), its first guesses.
     """
     ax = new_axes(height=4)
-    ax.add_patch(plt.Rectangle((-0.25, -0.65), 1.75, 1.3, facecolor=tint(GREY, 0.2),
-                               edgecolor=GREY))
-    ax.text(0.62, 0.38, "the target read", ha="center", va="center", color=FAINT)
-    ax.text(2.65, 0, "the root: chosen,\nnot read yet", va="center", color=FAINT)
+    box(ax, 0.5, 0, visible(read), GREY)
+    ax.text(0.6, 0.45, "the target read", color=FAINT)
     box(ax, 2.3, 0, visible(root), ORANGE)
-    for place, text in enumerate(read):
-        box(ax, 0.1 + 0.5 * place, -0.2, visible(text), GREY)
+    ax.text(2.65, 0, "the root: chosen,\nnot read yet", va="center", color=FAINT)
     for head, (chain, color) in enumerate(zip(chains, HEADS, strict=True)):
         side = 1 if head == 0 else -1
         y = 1.75 * side  # the line of states; the guesses are further out
-        ax.text(-0.25, y, f"head {head + 1}", va="center", color=INK, fontweight="bold")
-        ax.text(0.95, 1.05 * side, "hidden states", ha="right", va="center", color=FAINT)
-        arrow(ax, (1.1, 0.65 * side), (1.1, y), INK, gap=10)
+        ax.text(-0.25, y + side, NAMES[head], va="center", color=INK, fontweight="bold")
+        ax.text(0.6, 1.15 * side, "hidden states", va="center", color=FAINT)
+        arrow(ax, (0.5, 0), (0.5, y), INK)
         arrow(ax, (2.3, 0), (2.3, y), ORANGE)
-        box(ax, 1.1, y, "state", color)
-        arrow(ax, (1.1, y), (2.3, y), color, gap=26)
-        seen = root
+        box(ax, 0.5, y, "state", color)
+        before, seen = 0.5, root
         for x, (text, probability) in zip((2.3, 3.4, 4.5), chain, strict=True):
+            arrow(ax, (before, y), (x, y), color, gap=30)
             box(ax, x, y, f"reads {visible(seen)}", color)
             box(ax, x, y + side, f"{visible(text)} {two_digits(probability)}", color)
             arrow(ax, (x, y), (x, y + side), color)
-            if x < 4.5:
-                arrow(ax, (x, y), (x + 1.1, y), color, gap=32)
-            seen = text
+            before, seen = x, text
     ax.set(xlim=(-0.35, 5), ylim=(-3.2, 3.2))
-    ax.set_title("Each guess, and how sure the head is of it", color=INK, fontsize=12, loc="left")
-    ax.axis("off")
-    return ax
+    return titled(ax, "Each guess, and how sure the head is of it")
 
 
-def draw_further(texts, known, shown, width=40):
-    """A text whose letters are tinted by the head that reached further below them -> the Axes.
+def lines_of(texts, places, width):
+    """The positions of a text line by line: a line ends with a line break, or is full."""
+    lines = [[]]
+    for place in places:
+        lines[-1].append(place)
+        if texts[place] == "\n" or len(lines[-1]) == width:
+            lines.append([])
+    return [line for line in lines if line]
 
-    texts: of every token; known: {position: Proposal}, see bench.propose_everywhere; a token
-    without one is context; shown: a range of positions.
+
+def draw_further(stories, shown, width=44):
+    """Texts whose letters are tinted by the head that reached further below them -> the Axes.
+
+    stories: {title: (texts of every token, {position: Proposal})}, see bench.propose_everywhere; a
+    token without one is context; shown: a range of positions.
     """
-    lines = math.ceil(len(shown) / width)
-    ax = new_axes(height=0.29 * (lines + 1) + 0.55)
-    for i, place in enumerate(shown):
-        x, y = i % width, i // width
-        one, two = known[place].lengths if place in known else (0, 0)
-        if one != two:
-            ax.add_patch(plt.Rectangle((x - 0.5, y - 0.45), 0.96, 0.9, edgecolor="none",
-                                       facecolor=tint(HEADS[two > one], 0.65 - 0.25 * (two > one))))
-        ax.text(x, y, texts[place].replace("\n", NEWLINE), ha="center", va="center",
-                color=INK if place in known else FAINT, **MONO)
-    ax.text(0, lines + 0.2, "green: head 1, pink: head 2, white: both equally far", va="center",
-            color=FAINT)
-    ax.set_title("After each character: who guessed further?", color=INK, fontsize=12, loc="left")
-    ax.set(xlim=(-0.6, width - 0.4), ylim=(lines + 0.7, -0.6))
-    ax.axis("off")
-    return ax
+    wrapped = {title: lines_of(texts, shown, width) for title, (texts, _) in stories.items()}
+    y, height = 2.2, 2 + sum(len(lines) + 1.6 for lines in wrapped.values())
+    ax = new_axes(height=0.27 * height + 0.4)
+    for head, name in enumerate(NAMES):
+        box(ax, 5 + 13 * head, 0.2, name, HEADS[head])
+    ax.text(25, 0.2, "white: equally far", va="center", color=FAINT)
+    for title, (texts, known) in stories.items():
+        ax.text(-0.5, y, title, va="center", color=INK, fontweight="bold")
+        for line in wrapped[title]:
+            y += 1
+            for x, place in enumerate(line):
+                one, two = known[place].lengths[:2] if place in known else (0, 0)
+                if one != two:
+                    ax.add_patch(plt.Rectangle((x - 0.5, y - 0.47), 0.98, 0.94, facecolor=tint(
+                        HEADS[two > one], 0.65 - 0.25 * (two > one))))
+                text = texts[place].replace("\n", NEWLINE).replace("\t", TAB)
+                ax.text(x, y, text, ha="center", va="center",
+                        color=INK if place in known else FAINT, **MONO)
+        y += 1.6
+    ax.set(xlim=(-0.6, width - 0.4), ylim=(height, -0.6))
+    return titled(ax, "After each character: whose guesses were right for longer?")
 
 
 def draw_rivals(trees, scores, text_of_token):
@@ -117,14 +136,33 @@ def draw_rivals(trees, scores, text_of_token):
         n = len(tree)
         c = torch.zeros(n, n)  # a row is a token of its own here: none comes twice
         c[tree.parents[1:], torch.arange(1, n)] = torch.tensor(logs[1:]).exp()
-        texts = [text_of_token(token).replace("\n", NEWLINE) for token in tree.tokens.tolist()]
+        texts = [text_of_token(token) for token in tree.tokens.tolist()]
         draw_tree(Tree(range(n), tree.parents, c), texts.__getitem__,
                   colors=[ORANGE] + [HEADS[h]] * (n - 1), ax=ax)
         ax.texts[-1].set_text("on each edge: c of the node at its right end" if h else "")
         verified = ", so it is verified" if h == route(means) else ""
-        ax.set_title(f"head {h + 1}: mean confidence {means[h]:.2f}{verified}", color=INK,
-                     fontsize=12, loc="left")
+        titled(ax, f"{NAMES[h]}: mean confidence {means[h]:.2f}{verified}")
     return axes
+
+
+def draw_taus(routers):
+    """tau of each router: a bar for all prompts, a dot for those of each kind -> the Axes.
+
+    routers: {name: {"verse": tau, "code": tau, "both": tau}}, the two heads first.
+    """
+    routers = dict(zip([*NAMES, *list(routers)[2:]], routers.values(), strict=True))
+    ax = new_axes(height=0.6 + 0.72 * len(routers))
+    for y, (name, tau) in enumerate(routers.items()):
+        ax.barh(y - 0.2, tau["both"], 0.42, color=tint([*HEADS, GREY][min(y, 2)], 0.6))
+        ax.text(0.06, y - 0.2, name, va="center", color=INK)
+        ax.text(tau["both"], y - 0.2, f" {tau['both']:.2f}", va="center", color=INK,
+                fontweight="bold")
+        low, high = sorted(("verse", "code"), key=tau.get)
+        ax.plot([tau[low], tau[high]], [y + 0.2] * 2, "o-", color=FAINT, markersize=4)
+        ax.text(tau[low] - 0.1, y + 0.2, f"{low} {tau[low]:.2f}", ha="right", va="center")
+        ax.text(tau[high] + 0.1, y + 0.2, f"{high} {tau[high]:.2f}", va="center")
+    ax.set(xlim=(0, 5.2), ylim=(len(routers) - 0.4, -0.6))
+    return titled(ax, "Tokens per forward: all prompts, and each kind")
 
 
 def step_round(args, dataset, device, prompt):

@@ -9,24 +9,20 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import drafters, propose_everywhere, registry, texts_of
+from bench import drafters, registry
 from dual_draft_routing import RoutedDrafter, check_counts
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler
-from pictures import draw_further
-from train_heads import GENERALISTS, SPECIALISTS, get_target_and_heads
+from train_heads import get_target_and_heads
 from tree_attention import speculate  # chapter 02
 
 
 def read_flags(argv):
     """-> args. Raises ValueError for a bad budget before anything is trained."""
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    cli.decoding_flags(p)
     p.add_argument("--budget", type=int, default=8, help="draft nodes of a tree")
-    p.add_argument("--generalists", action="store_true",
-                   help="two heads that are on duty everywhere and differ only by chance")
     cli.temperatures_flag(p)
     args = p.parse_args(argv)
     check_counts(budget=args.budget)
@@ -38,20 +34,13 @@ def main(argv=None):
     samplers = [Sampler(t) for t in args.temperatures]
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    target, heads = get_target_and_heads(args, dataset, device,
-                                         GENERALISTS if args.generalists else SPECIALISTS)
+    target, heads = get_target_and_heads(args, dataset, device)
 
-    pair = drafters(heads, args.budget)
-    cli.print_stream(speculate(target, RoutedDrafter(pair), prompt, samplers[-1], Dice(args.seed)),
+    routed = RoutedDrafter(drafters(heads, args.budget))
+    cli.print_stream(speculate(target, routed, prompt, samplers[-1], Dice(args.seed)),
                      args.prompt, args.max_new_tokens, dataset.tokenizer)
-    prompts = held_out_prompts(dataset, args.prompts)
-    print_tables(args, target, prompts, samplers,
+    print_tables(args, target, held_out_prompts(dataset, args.prompts), samplers,
                  lambda sampler: registry(target, heads, sampler, args.budget))
-    text = texts_of(target, prompts[:1], samplers[-1], 192)[0]
-    first = len(prompts[0])
-    ax = draw_further([dataset.tokenizer.decode([token]) for token in text],
-                      propose_everywhere(target, pair, text, first), range(first, len(text)))
-    print(f"\nfigure: {plots.save(ax, args.out / 'further.png')}")
 
 
 if __name__ == "__main__":

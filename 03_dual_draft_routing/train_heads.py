@@ -5,13 +5,15 @@ right. So the chapter's heads divide the work. One is on duty inside words, the 
 edges. Off duty a head learns little of what the target says, and learns to be unsure.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import sha256
 
 import torch
 from torch import nn
 
 from draft_heads import DraftHead, HeadConfig
 from nanogpt.checkpoint import checkpoint_path, fingerprint
+from nanogpt.data import DATA, CharTokenizer, Dataset, hold_out, load_text
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import Recipe
@@ -20,7 +22,6 @@ from nanogpt.train import fit, get_gpt, step_generator
 RECIPE = Recipe(steps=300, batch_size=8, lr=3e-3, muon_lr=0.02)
 DEPTH = 6  # levels that the heads are trained for
 SPECIALISTS = ("inside words", "word edges")  # the heads' duties
-GENERALISTS = ("everywhere", "everywhere")
 OFF_DUTY = 0.2  # weight of a place where a head is not on duty; half of it asks for ignorance
 
 # ---------------------------------------------------------------- who is on duty where
@@ -148,13 +149,43 @@ def heads_for_decoding(heads, target):
     return copies
 
 
-def get_target_and_heads(args, dataset, device, duties=SPECIALISTS):
+def get_target_and_heads(args, dataset, device):
     """A target and its two heads, trained or loaded -> decoding copies: the target, a list.
 
     args: the flags of cli.parser and cli.target_flags.
     """
     trained = get_gpt(args.size, dataset, device, args.retrain)
-    configs = default_configs(trained.config.n_layer, duties)
-    heads = get_heads(trained, dataset, device, args.retrain, configs)
+    heads = get_heads(trained, dataset, device, args.retrain)
     target = for_decoding(trained, args.precision)
     return target, heads_for_decoding(heads, target)
+
+
+# ---------------------------------------------------------------- a head for each kind of text
+
+
+def kinds_of_text():
+    """{kind: Dataset} of characters: Shakespeare's verse, this repository's code, and both."""
+    texts = [load_text(), load_text(DATA / "code.txt")]
+    tokenizer, digest = CharTokenizer("".join(texts)), sha256("".join(texts).encode())
+    verse, code = (hold_out(text, 10) for text in texts)  # training text, validation text
+    parts = {"verse": verse, "code": code, "both": map(str.__add__, verse, code)}
+    return {kind: Dataset(kind, "char", tokenizer,
+                          *(torch.tensor(tokenizer.encode(part)) for part in halves),
+                          f"{kind} of {digest.hexdigest()}") for kind, halves in parts.items()}
+
+
+def get_kind_head(kind, dataset, target, device, retrain=False, recipe=RECIPE, folder=None):
+    """A list of one head that has learned this kind of text; "both" takes twice the steps."""
+    configs = default_configs(target.config.n_layer, ("everywhere",))
+    recipe = replace(recipe, steps=recipe.steps * (2 if kind == "both" else 1))
+    return get_heads(target, dataset, device, retrain, configs, recipe, folder)
+
+
+def get_kinds(device, retrain=False):
+    """kinds_of_text; the 0.8M target that has learned both; {kind: a head for it}, for decoding."""
+    kinds = kinds_of_text()
+    trained = get_gpt("small", kinds["both"], device, retrain)
+    target = for_decoding(trained)
+    return kinds, target, {kind: heads_for_decoding(
+        get_kind_head(kind, dataset, trained, device, retrain), target)[0]
+        for kind, dataset in kinds.items()}

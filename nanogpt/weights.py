@@ -13,6 +13,7 @@ import json
 import platform
 import tempfile
 import time
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -64,26 +65,33 @@ def make(folder, dataset, device, recipes=None):
     for old in folder.iterdir():
         old.unlink()
 
-    def get_target(scratch):
-        return train.get_gpt(size, dataset, device, True, recipes.get(size), scratch)
+    def keep_target(name, size, data):
+        get = partial(train.get_gpt, size, data, device, True, recipes.get(size))
+        return store(name, get, lambda model: train.validation_loss(model, data.val), folder,
+                     device)
 
-    def get_drafter(scratch):
-        return drafters.get_drafter(target, dataset, block_config.reading(target), device, True,
-                                    recipe=recipes["drafter"], folder=scratch)
+    def keep_heads(name, target, data, train_them):
+        def get(scratch):
+            found = train_them(recipe=recipes["heads"], folder=scratch)
+            return heads.Heads(target, [head.config for head in found]).to(device)  # not filled yet
 
-    def get_heads(scratch):
-        configs = heads.default_configs(target.config.n_layer)
-        heads.get_heads(target, dataset, device, True, configs, recipes["heads"], scratch)
-        return heads.Heads(target, configs).to(device)  # `store` fills it
+        store(name, get, lambda both: heads.heads_validation_loss(both.heads, data), folder, device)
 
     for size in SIZES:
-        target = store(size, get_target, lambda model: train.validation_loss(model, dataset.val),
-                       folder, device)
-        if size != "draft":  # a draft model has no drafters
-            store(f"{size}-block-drafter", get_drafter,
-                  lambda model: drafters.drafter_validation_loss(model, dataset), folder, device)
-            store(f"{size}-draft-heads", get_heads,
-                  lambda both: heads.heads_validation_loss(both.heads, dataset), folder, device)
+        target = keep_target(size, size, dataset)
+        if size == "draft":  # a draft model has no drafters
+            continue
+        store(f"{size}-block-drafter", partial(
+            drafters.get_drafter, target, dataset, block_config.reading(target), device, True,
+            recipes["drafter"]), lambda model: drafters.drafter_validation_loss(model, dataset),
+            folder, device)
+        keep_heads(f"{size}-draft-heads", target, dataset,
+                   partial(heads.get_heads, target, dataset, device, True))
+    kinds = heads.kinds_of_text()
+    target = keep_target("small-verse-and-code", "small", kinds["both"])
+    for kind, data in kinds.items():
+        keep_heads(f"small-head-for-{kind}", target, data,
+                   partial(heads.get_kind_head, kind, data, target, device, True))
 
 
 def make_vocabulary(text, size, path):

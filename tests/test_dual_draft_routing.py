@@ -14,7 +14,6 @@ from dual_draft_routing import (
     RoutedDrafter,
     coin_flip,
     grow_tree,
-    route,
 )
 from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gpt
 from merged_trees import prefixes
@@ -184,18 +183,25 @@ def test_replaying_a_text_is_decoding_it():
     starts = bench.registry(target, heads, Sampler(0), 6)
     text = prompt + collect(starts["plain"](prompt, 0), 50).tokens
     known = bench.propose_everywhere(target, bench.drafters(heads, 6), text, len(prompt))
-    for name, choose in (("head 1 alone", lambda step: 0), ("head 2 alone", lambda step: 1),
-                         ("routed", lambda step: route(step.means))):
+    for name, router in (("head 1 alone", "head 1"), ("head 2 alone", "head 2"),
+                         ("routed", "the surer head")):
         real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
-        assert bench.replay(known, choose)[:len(real)] == real
+        assert bench.replay(known, router)[:len(real)] == real
 
 
 def test_routers_by_hand():
     """Two tokens behind the root. Head 1 guesses the first, head 2 none, and is the surer
     one: 2 tokens in 1 round for head 1 and the oracle, in 2 for head 2 and the router."""
-    known = [{0: bench.Proposal([1, 0], [.2, .3]), 1: bench.Proposal([0, 0], [.2, .2])}]
-    assert bench.taus(known) == {"head 1 alone": 2, "head 2 alone": 1, "the surer head": 1,
-                                 "the oracle": 2}
+    known = {0: bench.Proposal([1, 0], [.2, .3]), 1: bench.Proposal([0, 0], [.2, .2])}
+    assert {router: bench.tau([bench.replay(known, router)]) for router in (
+        "head 1", "head 2", "the surer head", "the oracle")} == {
+            "head 1": 2, "head 2": 1, "the surer head": 1, "the oracle": 2}
+
+
+def test_a_gain_by_hand():
+    """One round a text, 2 and 4 tokens against 1 and 1: three times as many. Without either text it
+    would be 4 and 2 times, one off: with two texts, that is the standard error."""
+    assert bench.gain([[1], [3]], [[0], [0]]) == pytest.approx((2, 2))
 
 
 def test_bad_input():

@@ -26,7 +26,7 @@ from nanogpt.sizes import SIZES, Recipe, Size
 from nanogpt.train import Muon, fit, orthogonalize
 from train_drafter import RECIPE as DRAFTER_RECIPE
 from train_drafter import drafter_validation_loss, get_drafter
-from train_heads import get_heads, heads_validation_loss
+from train_heads import get_heads, get_kind_head, heads_validation_loss, kinds_of_text
 
 # ---------------------------------------------------------------- checkpoints
 
@@ -233,9 +233,20 @@ def test_shipped_weights_have_the_loss_of_the_index(dataset, size, tmp_path, mon
     assert all(parameter.dtype == torch.float32 for parameter in target.parameters())
 
 
+def test_shipped_heads_for_verse_and_code(monkeypatch):
+    monkeypatch.setattr(train, "prepare", never)
+    index = json.loads((WEIGHTS / "index.json").read_text())
+    kinds = kinds_of_text()
+    target = train.get_gpt("small", kinds["both"], CPU)
+    for kind, dataset in kinds.items():
+        loss = heads_validation_loss(get_kind_head(kind, dataset, target, CPU), dataset)
+        assert loss == pytest.approx(
+            index[f"small-head-for-{kind}.pt"]["validation_loss"], abs=0.01)
+
+
 # Small ones, made here.
-TINY = Size("tiny", 2, 1, 16, Recipe(2, 2), block_size=64)
-SMALL = {"draft": replace(TINY, n_embd=8), "tiny": TINY}
+TINY = Size("small", 2, 1, 16, Recipe(2, 2), block_size=64)
+SMALL = {"draft": replace(TINY, n_embd=8), "small": TINY}
 RECIPES = {"drafter": replace(DRAFTER_RECIPE, steps=2), "heads": Recipe(2, 2)}
 
 
@@ -262,20 +273,22 @@ def folder(made, tmp_path, monkeypatch):
 
 def test_weights_are_stored_in_half_and_used_without_training(dataset, folder, monkeypatch):
     index = json.loads((folder / "index.json").read_text())
-    assert list(index) == ["draft.pt", "tiny.pt", "tiny-block-drafter.pt", "tiny-draft-heads.pt"]
-    state = torch.load(folder / "tiny.pt", weights_only=True)["model"]
+    assert list(index) == [f"{name}.pt" for name in (
+        "draft", "small", "small-block-drafter", "small-draft-heads", "small-verse-and-code",
+        "small-head-for-verse", "small-head-for-code", "small-head-for-both")]
+    state = torch.load(folder / "small.pt", weights_only=True)["model"]
     assert all(tensor.dtype == torch.float16 for tensor in state.values())
     monkeypatch.setattr(train, "prepare", never)
-    target = train.get_gpt("tiny", dataset, CPU)
+    target = train.get_gpt("small", dataset, CPU)
     get_drafter(target, dataset, BlockConfig.reading(target), CPU, recipe=RECIPES["drafter"])
     get_heads(target, dataset, CPU, recipe=RECIPES["heads"])
     assert train.validation_loss(target, dataset.val) == pytest.approx(
-        index["tiny.pt"]["validation_loss"], abs=1e-3)
-    assert index["tiny-block-drafter.pt"]["config"]["target"] == fingerprint(target)
+        index["small.pt"]["validation_loss"], abs=1e-3)
+    assert index["small-block-drafter.pt"]["config"]["target"] == fingerprint(target)
 
 
 def test_a_drafter_is_for_its_target_alone(dataset, folder, capsys):
-    target = train.get_gpt("tiny", dataset, CPU)
+    target = train.get_gpt("small", dataset, CPU)
     with torch.no_grad():
         target.embed.weight[0, 0] += 1
     get_drafter(target, dataset, BlockConfig.reading(target), CPU, recipe=RECIPES["drafter"])
@@ -285,29 +298,29 @@ def test_a_drafter_is_for_its_target_alone(dataset, folder, capsys):
 
 
 def test_what_is_trained_here_comes_first(dataset, folder, capsys):
-    came = train.get_gpt("tiny", dataset, CPU)
-    trained = train.get_gpt("tiny", dataset, CPU, retrain=True)
-    assert "trained tiny GPT" in capsys.readouterr().out
-    again = train.get_gpt("tiny", dataset, CPU)
+    came = train.get_gpt("small", dataset, CPU)
+    trained = train.get_gpt("small", dataset, CPU, retrain=True)
+    assert "trained small GPT" in capsys.readouterr().out
+    again = train.get_gpt("small", dataset, CPU)
     assert capsys.readouterr().out == ""
     assert fingerprint(again) == fingerprint(trained) != fingerprint(came)
-    train.get_gpt("tiny", dataset, CPU, recipe=Recipe(1, 2))  # other settings: not these weights
-    assert "trained tiny GPT" in capsys.readouterr().out
+    train.get_gpt("small", dataset, CPU, recipe=Recipe(1, 2))  # other settings: not these weights
+    assert "trained small GPT" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name, content, sentence", [
     ("index.json", b"{", "index.json is damaged"), ("index.json", b"[1]", "index.json is damaged"),
-    ("tiny.pt", b"PK", "tiny.pt is damaged"),
+    ("small.pt", b"PK", "small.pt is damaged"),
 ])
 def test_damaged_weights(dataset, folder, monkeypatch, name, content, sentence):
     monkeypatch.setattr(train, "prepare", never)
     (folder / name).write_bytes(content)
     with pytest.raises(ValueError, match=sentence):
-        train.get_gpt("tiny", dataset, CPU)
+        train.get_gpt("small", dataset, CPU)
 
 
 def test_without_the_folder_it_is_trained(dataset, folder, capsys, caplog):
     shutil.rmtree(folder)
-    train.get_gpt("tiny", dataset, CPU)
+    train.get_gpt("small", dataset, CPU)
     assert "weights: data/weights is missing" in caplog.text
-    assert "trained tiny GPT" in capsys.readouterr().out
+    assert "trained small GPT" in capsys.readouterr().out
