@@ -11,7 +11,7 @@ router on them, the oracle included, which in a real decoding would have to veri
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import stdev
+from statistics import mean, stdev
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
@@ -22,7 +22,6 @@ from dual_draft_routing import (
     BothHeads,
     HeadDrafter,
     RoutedDrafter,
-    coin_flip,
     mean_confidence,
     route,
 )
@@ -42,17 +41,14 @@ def drafters(heads, budget=8, **shape):
 def registry(target, heads, sampler, budget):
     """{name: start(prompt, seed)} for every method that can really run."""
     def drafted_by(make):
-        return lambda prompt, seed: speculate(target, make(drafters(heads, budget), seed), prompt,
+        return lambda prompt, seed: speculate(target, make(drafters(heads, budget)), prompt,
                                               sampler, Dice(seed))
 
     return {
         PLAIN: plain(target, sampler),
-        "head 1 alone": drafted_by(lambda pair, seed: pair[0]),
-        "head 2 alone": drafted_by(lambda pair, seed: pair[1]),
-        # The coin has chance of its own.
-        "a coin chooses": drafted_by(
-            lambda pair, seed: RoutedDrafter(pair, coin_flip(Dice(seed + 1)))),
-        "routed": drafted_by(lambda pair, seed: RoutedDrafter(pair)),
+        "head 1 alone": drafted_by(lambda pair: pair[0]),
+        "head 2 alone": drafted_by(lambda pair: pair[1]),
+        "routed": drafted_by(RoutedDrafter),
     }
 
 
@@ -62,10 +58,11 @@ def registry(target, heads, sampler, budget):
 @dataclass
 class Proposal:
     """The heads' trees below one token of the text: for each head the accepted drafts (the target's
-    own token not counted), and the mean confidence."""
+    own token not counted), and the mean confidence. kind: of the prompt."""
 
     lengths: list
     means: list
+    kind: int = 0
 
 
 def agreement(tree, future):
@@ -80,7 +77,16 @@ def agreement(tree, future):
 
 
 @torch.inference_mode()
-def propose_everywhere(target, heads, text, first):
+def propose_after(target, heads, text, **shape):
+    """The heads' trees after a text, a list whose last token is the root; see propose_both."""
+    _, hidden = target(tokens_on(target, text[:-1]))  # the root has not been read
+    both = BothHeads(drafters(heads, **shape))
+    both.observe(text[:-1], hidden, [len(text) - 2])
+    return both.propose_both(text[-1], room=99)
+
+
+@torch.inference_mode()
+def propose_everywhere(target, heads, text, first, kind=0):
     """The heads' trees below every token from text[first] on -> {position: Proposal}.
 
     heads: HeadDrafters. The text must fit into the window.
@@ -91,18 +97,18 @@ def propose_everywhere(target, heads, text, first):
         every.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
         trees, scores = every.propose_both(text[root], len(text) - 1 - root)
         proposals[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
-                                   [mean_confidence(s) for s in scores])
+                                   [mean_confidence(s) for s in scores], kind)
     return proposals
 
 
-def stories(target, heads, prompts, sampler, length):
+def stories(target, heads, prompts, sampler, length, kind=0):
     """Plain continuations and the heads' trees -> two lists: prompt + tokens; propose_everywhere.
 
-    length: new tokens of each; prompt i is drawn from Dice(i).
+    length: new tokens of each; prompt i is drawn from Dice(i); kind: of all prompts.
     """
     texts = [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), length).tokens
              for i, prompt in enumerate(prompts)]
-    return texts, [propose_everywhere(target, drafters(heads), text, len(prompts[0]))
+    return texts, [propose_everywhere(target, drafters(heads), text, len(prompts[0]), kind)
                    for text in texts]
 
 
@@ -113,8 +119,12 @@ def choices(step):
     """Which head does each router keep? Only the oracle looks at the accepted lengths."""
     return {"head 1": 0, "head 2": 1,
             "the surer head": route(step.means[:2]),
-            "one head, trained on both": 2,  # a third one
+            "each prompt's own head": step.kind,  # 0 for verse, 1 for code
+            "one head, trained on both": 2,  # a third head
             "the oracle": route(step.lengths[:2])}
+
+
+ROUTERS = list(choices(Proposal([0, 0], [0, 0])))
 
 
 def replay(proposals, router):
@@ -143,23 +153,42 @@ def gain(rounds, others):
     return tau(rounds) / tau(others) - 1, 2 * stdev(without) * (n - 1) / n ** 0.5
 
 
+def print_gains(rounds, *pairs):
+    """By how much one router beats another. rounds: {router: replays of the same texts}."""
+    for router, other in pairs:
+        more, error = gain(rounds[router], rounds[other])
+        print(f"{router}: {more:+.1%} \u00b1 {error:.1%} over {other}")
+
+
+# ---------------------------------------------------------------- verse and code
+
+
 def two_kinds(known):
-    """{router: {"verse", "code", "both": the replays of its texts}}, and the rule that is told the
-    kind.
+    """{router: {"verse", "code", "both": the replays of its texts}}.
 
     known: {"verse", "code": propose_everywhere of each text}, of a head for verse, one for code,
     one for both.
     """
-    def replays(router):
-        return {kind: [replay(text, router) for text in texts] for kind, texts in known.items()}
-
-    one, two = replays("head 1"), replays("head 2")
-    found = {"head 1": one, "head 2": two, "the surer head": replays("the surer head"),
-             "each prompt's own head": {"verse": one["verse"], "code": two["code"]}}
-    found |= {name: replays(name) for name in ("one head, trained on both", "the oracle")}
+    found = {router: {kind: [replay(text, router) for text in texts]
+                      for kind, texts in known.items()} for router in ROUTERS}
     for kinds in found.values():
         kinds["both"] = kinds["verse"] + kinds["code"]
     return found
+
+
+def print_opinions(known):
+    """What each head expects of itself at a position, and what the target would have accepted; how
+    often the router keeps it."""
+    rows = []
+    for kind, texts in known.items():
+        steps = [step for text in texts for step in text.values()]
+        for head, name in enumerate(("verse head", "code head")):
+            expects = mean(8 * step.means[head] for step in steps)
+            accepted = mean(step.lengths[head] for step in steps)
+            chosen = mean(route(step.means[:2]) == head for step in steps)
+            rows.append([f"{name}, {kind}", f"{expects:.2f}", f"{accepted:.2f}",
+                         f"{accepted / expects:.2f}", f"{chosen:.0%}"])
+    cli.print_table(["drafts a round", "expects", "accepted", "ratio", "chosen"], rows)
 
 
 def main(argv=None):
@@ -167,16 +196,17 @@ def main(argv=None):
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain)
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
-        found = two_kinds({kind: stories(target, heads.values(), held_out_prompts(kinds[kind], 24),
-                                         Sampler(temperature), 128)[1]
-                           for kind in ("verse", "code")})
+        known = {kind: stories(target, heads.values(), held_out_prompts(kinds[kind], 24),
+                               Sampler(temperature), 128, number)[1]
+                 for number, kind in enumerate(("verse", "code"))}
+        found = two_kinds(known)
         print(f"\ntemperature {temperature:g}; head 1 has learned verse, head 2 code\n")
         cli.print_table(["tau", "verse", "code", "both"],
                         [[router, *(f"{tau(rounds):.2f}" for rounds in kinds.values())]
                          for router, kinds in found.items()])
-        for router in list(found)[2:]:
-            print("{}: {:+.1%} over head 2, two standard errors {:.1%}".format(
-                router, *gain(found[router]["both"], found["head 2"]["both"])))
+        print_gains({router: kinds["both"] for router, kinds in found.items()},
+                    *((router, "head 2") for router in ROUTERS[2:]))
+        print_opinions(known)
 
 
 if __name__ == "__main__":

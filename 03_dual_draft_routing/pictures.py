@@ -57,18 +57,18 @@ def arrow(ax, start, end, color, gap=12):
         "arrowstyle": "-|>", "color": color, "shrinkA": gap, "shrinkB": gap, "linewidth": 1.3})
 
 
-def draw_heads(read, root, chains):
+def draw_heads(read, trees, scores, text_of_token):
     """Two draft heads on one target: what each starts from, and what it guesses -> the Axes.
 
-    read: the text that the target has read, its end; root: the text of the next token.
-    chains: for each head a list of three (text, probability), its first guesses.
+    read: the text that the target has read, its end; trees, scores: see BothHeads.propose_both,
+    chains of three guesses.
     """
     ax = new_axes(height=4)
     box(ax, 0.5, 0, visible(read), GREY)
     ax.text(0.6, 0.45, "the target read", color=FAINT)
-    box(ax, 2.3, 0, visible(root), ORANGE)
+    box(ax, 2.3, 0, visible(text_of_token(trees[0].tokens[0])), ORANGE)
     ax.text(2.65, 0, "the root: chosen,\nnot read yet", va="center", color=FAINT)
-    for head, (chain, color) in enumerate(zip(chains, HEADS, strict=True)):
+    for head, (tree, logs, color) in enumerate(zip(trees, scores, HEADS, strict=True)):
         side = 1 if head == 0 else -1
         y = 1.75 * side  # the line of states; the guesses are further out
         ax.text(-0.25, y + side, NAMES[head], va="center", color=INK, fontweight="bold")
@@ -76,13 +76,13 @@ def draw_heads(read, root, chains):
         arrow(ax, (0.5, 0), (0.5, y), INK)
         arrow(ax, (2.3, 0), (2.3, y), ORANGE)
         box(ax, 0.5, y, "state", color)
-        before, seen = 0.5, root
-        for x, (text, probability) in zip((2.3, 3.4, 4.5), chain, strict=True):
+        texts = [visible(text_of_token(token)) for token in tree.tokens]
+        for row, (x, before) in enumerate(((2.3, 0.5), (3.4, 2.3), (4.5, 3.4))):
             arrow(ax, (before, y), (x, y), color, gap=30)
-            box(ax, x, y, f"reads {visible(seen)}", color)
-            box(ax, x, y + side, f"{visible(text)} {two_digits(probability)}", color)
+            box(ax, x, y, f"reads {texts[row]}", color)
+            probability = two_digits(math.exp(logs[row + 1] - logs[row]))
+            box(ax, x, y + side, f"{texts[row + 1]} {probability}", color)
             arrow(ax, (x, y), (x, y + side), color)
-            before, seen = x, text
     ax.set(xlim=(-0.35, 5), ylim=(-3.2, 3.2))
     return titled(ax, "Each guess, and how sure the head is of it")
 

@@ -1,4 +1,4 @@
-"""Dual draft routing for real: train two heads, decode with each, with a coin, with the router.
+"""Dual draft routing for real: train two heads, decode with each and with the router.
 
     python 03_dual_draft_routing/train_and_decode.py
 """
