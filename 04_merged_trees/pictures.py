@@ -44,7 +44,7 @@ def draw_trap():
     for place, text in ((0.25, "a, .5"), (0.75, "b or c, .5")):
         ax.text(place, 1.02, f"1st draw: {text}", ha="center")
         ax.text(-0.02, 1 - place, f"2nd draw:\n{text}", ha="right", va="center")
-    return plots.canvas(ax, "Both heads guess a, and write it with .50 + .25 = .75",
+    return plots.canvas(ax, "Both heads guess a: it is written with .50 + .25 = .75",
                         (-0.27, 1.01), (-0.01, 1.1))
 
 
