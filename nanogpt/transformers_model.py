@@ -18,8 +18,7 @@ import inspect
 import torch
 from torch import nn
 
-from nanogpt.device import bf16_is_faster
-from nanogpt.packing import PRECISIONS, can_pack, packed_dtype
+from nanogpt.packing import packed_dtype
 
 try:  # the extra [real]
     import transformers
@@ -92,19 +91,16 @@ class TransformersModel:
         self.model = model.eval().requires_grad_(False)
         self.config = model.config.get_text_config()
         self.kinds, self.window = attention_kinds(model)
-        self.one_row = "logits_to_keep" in inspect.signature(model.forward).parameters
         # Hooks stay on the model for good. Outside of our forwards, in `generate` for one, they
         # find None and note nothing.
         self.keep, self.heard = keep, None  # {index: hidden state}
         blocks = layers_of(model)
-        blocks[0].register_forward_pre_hook(self.hear_input, with_kwargs=True)
+        blocks[0].register_forward_pre_hook(  # what the first block reads: the embedding
+            lambda block, args, kwargs: self.hear(0, args or kwargs["hidden_states"]),
+            with_kwargs=True)
         for i, block in enumerate(blocks, 1):
             # From the blocks themselves: transformers' last hidden state is after the final norm.
             block.register_forward_hook(lambda *call, i=i: self.hear(i, call[-1]))
-
-    def hear_input(self, block, args, kwargs):
-        """The embedding: what the first block reads."""
-        self.hear(0, args if args else kwargs["hidden_states"])
 
     def hear(self, index, x):
         """Note a hidden state, (1, N, C) or a tuple that starts with it."""
@@ -161,7 +157,7 @@ class TransformersModel:
             # A tree: siblings share a position, and which rows may be seen stands in the mask.
             seen = cache.positions if cache is not None else rows[:0]
             given |= {"position_ids": rows[None], "attention_mask": self.bias(rows, mask, seen)}
-        elif cache is not None and past == 0 and self.one_row:
+        elif cache is not None and past == 0:
             given["logits_to_keep"] = 1
         # Without a mask of ours the model is causal by itself, and fastest so: prefill, chains and
         # plain steps go this way.
@@ -228,8 +224,9 @@ def attention_kinds(model):
         kind = strange[0] if strange else "recurrent"
         raise ValueError(f"{name} cannot verify a tree: it has layers of the kind '{kind}', whose "
                          "state cannot branch; choose a model with attention in every layer")
-    if not {"position_ids", "past_key_values", "attention_mask"} <= set(takes):
-        raise ValueError(f"{name} cannot verify a tree: its forward takes no positions, or no mask")
+    missing = {"position_ids", "past_key_values", "attention_mask", "logits_to_keep"} - set(takes)
+    if missing:
+        raise ValueError(f"{name} cannot verify a tree: its forward takes no {min(missing)}")
     attention = model.config._attn_implementation
     # Flash attention 2 knows "causal" and "all", and no mask in between.
     if attention not in ("sdpa", "eager"):
@@ -264,28 +261,7 @@ def check_branching(target):
                          f"tree differ from those of a text by {gap:.0%}")
 
 
-# ---------------------------------------------------------------- precision, greedy decoding
-
-
-def pick_dtype(precision, device):
-    """(the dtype to load a model in, the dtype to pack its weights in then, or None).
-
-    'auto' is bfloat16 where that is measured to be faster. A CPU reads its weights packed and
-    keeps the rest in float32; a GPU takes the whole model in bfloat16.
-    Raises ValueError for an unknown precision, or bfloat16 where it cannot be had.
-    """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision is '{precision}'; it must be one of {', '.join(PRECISIONS)}")
-    on_cpu = device.type == "cpu"
-    if precision == "bfloat16" and on_cpu and not can_pack():
-        raise ValueError("precision 'bfloat16' needs a CPU whose torch can pack bf16 weights")
-    if precision == "auto" and bf16_is_faster(device) and (not on_cpu or can_pack()):
-        precision = "bfloat16"
-    wanted = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    if not on_cpu:
-        return wanted, None
-    # Norms, attention and the residual stream stay in float32; only the products are rounded.
-    return torch.float32, wanted if can_pack(wanted) else None
+# ---------------------------------------------------------------- greedy decoding
 
 
 class Greedy:

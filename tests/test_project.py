@@ -22,8 +22,8 @@ def parse(path):
 
 
 def is_idea(path):
-    """A concept file: in a chapter's folder, no room, no script, nothing that only loads files."""
-    return (path.parent in CHAPTERS and path.stem not in {*ROOMS, "real_model_files"}
+    """A concept file: in a chapter's folder, no room, no script."""
+    return (path.parent in CHAPTERS and path.stem not in ROOMS
             and "__main__" not in path.read_text(encoding="utf-8"))
 
 
