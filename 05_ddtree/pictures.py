@@ -179,7 +179,7 @@ def draw_pop(probs, names):
         canvas(ax, title.format(sum(mass(probs, u) for u in popped)), (-0.3, len(probs) + 0.35),
                ax.get_ylim())
         for end, said, x, y, gap in () if len(popped) != 2 else (
-                ((2,), "next sibling", 1.07, 1.5, 11), ((1, 0), "first child", 1.24, 0.8, 25)):
+                ((2,), "next sibling", 1.07, 1.5, 11), ((1, 0), "first child", 1.25, 0.78, 25)):
             ax.annotate("", places[end], places[1,], arrowprops={
                 "arrowstyle": "-|>", "color": INK, "linewidth": 1.8, "shrinkA": gap,
                 "shrinkB": gap})
