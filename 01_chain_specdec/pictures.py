@@ -109,19 +109,18 @@ def draw_repair(target_probs, draft_probs, residual_probs=None):
     return plain_frame(ax, title, None, "probability")
 
 
-def draw_cut(past, new, keep):
+def draw_cut(past, root, accepted, rejected):
     """A chain's cache: a commit moves its length over the rows that are kept. -> Axes
 
-    past: rows before the round; new: texts of this round's rows, the root first; keep: how many of
-    them stay.
+    past: rows before the round; root, accepted, rejected: the texts of its rows, a letter each.
     """
-    kinds = ["root"] + ["accepted"] * (keep - 1) + ["rejected"] * (len(new) - keep)
+    rows, end = {"root": root, "accepted": accepted, "rejected": rejected}, past + 1 + len(accepted)
     ax = draw_lines("Commit moves the line, and copies nothing", {
-        f"The length is {past} (left line), after the commit {past + keep} (right)": [
-            (1.2, "text", f"{past} rows\nof text"),
-            *((1, kind, f"{kind}\n{visible(text)}")
-              for kind, text in zip(kinds, new, strict=True))]})
-    ax.vlines([1.2, 1.2 + keep], -0.28, 0.4, color=INK, linewidth=4, zorder=3)
+        f"The length is {past} (left line), after the commit {end} (right)": [
+            (1.4, "text", f"{past} rows\nof text"),
+            *((len(texts), kind, f"{kind}\n{'   '.join(map(visible, texts))}")
+              for kind, texts in rows.items())]})
+    ax.vlines([1.4, 2.4 + len(accepted)], -0.28, 0.4, color=INK, linewidth=4, zorder=3)
     return ax
 
 
