@@ -21,6 +21,7 @@ from nanogpt.pictures.plots import (
     MONO,
     RED,
     SKY,
+    canvas,
     new_axes,
     tint,
     tree_rows,
@@ -34,14 +35,6 @@ from single_step_rules import KSEQ
 from tree_attention import TreeGPT  # chapter 02
 
 WIDE = 0.42  # how wide the flow 1 is, where the sets of tokens are 1 apart
-
-
-def canvas(ax, title, xlim, ylim):
-    """An Axes without a frame, with a title in words at the left."""
-    ax.set_title(title, fontsize=12, color=INK, loc="left")
-    ax.set(xlim=xlim, ylim=ylim)
-    ax.axis("off")
-    return ax
 
 
 def say(ax, x, y, text, **look):
