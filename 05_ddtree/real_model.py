@@ -349,8 +349,7 @@ def print_tables(models, args, prompts):
     lengths = [len(prompts[kind]) for kind in kinds]
     print(f"\n{len(kinds)} prompts of {min(lengths)} to {max(lengths)} tokens, up to "
           f"{args.max_new_tokens} new tokens each; tau counts the bonus token")
-    print_contest(results, [prompts[kind] for kind in kinds], models.target,
-                  args.sampler.temperature, models.curve)
+    print_contest(results, args.sampler.temperature, models.curve)
     print()
     # What a text repeats decides what its n-grams bring.
     names = [name for name in results if name != PLAIN and not name.startswith("transformers")]

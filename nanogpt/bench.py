@@ -15,8 +15,6 @@ Sums over sums everywhere, tau and speed-ups alike: a long text counts more than
 import gc
 import statistics
 import time
-from collections import defaultdict
-from types import SimpleNamespace
 
 import torch
 
@@ -209,39 +207,6 @@ def predicted_speedup(tau, curve, rows, draft_ms):
     return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
 
 
-# ---------------------------------------------------------------- the texts
-
-
-@torch.inference_mode()
-def print_differences(results, prompts, target):
-    """Where greedy texts leave plain decoding's, who does, and how close the two best logits are.
-
-    A rule that loses nothing can differ only at a near-tie, where the last bits decide.
-    """
-    partings = defaultdict(list)  # (prompt, place): the methods that part there
-    for name, generations in results.items():
-        for i, (ours, plain) in enumerate(zip(generations, results[PLAIN], strict=True)):
-            pairs = zip(ours.tokens, plain.tokens, strict=False)
-            place = next((place for place, (a, b) in enumerate(pairs) if a != b), None)
-            if place is not None:
-                partings[i, place].append(name)
-    for (i, place), names in sorted(partings.items()):
-        best = logits_before(target, prompts[i], results[PLAIN][i].tokens[:place]).topk(2).values
-        print(f"prompt {i} differs at token {place}, where the two best logits are "
-              f"{float(best[0] - best[1]):.4f} apart: {'; '.join(names)}")
-
-
-def logits_before(target, prompt, tokens):
-    """The logits (V,) after prompt + tokens, as plain decoding saw them: its window has slid where
-    the text was long."""
-    seen = []
-    replay = SimpleNamespace(draw=lambda logits: [*tokens, 0][len(seen) - 1])
-    steps = plain_decode(target, prompt, lambda logits: seen.append(logits) or logits, replay)
-    for _ in range(len(tokens) + 1):
-        next(steps)
-    return seen[-1].flatten()  # (V,) after the prefill, (1, V) after a round
-
-
 # ---------------------------------------------------------------- the table
 
 
@@ -291,14 +256,11 @@ def print_account(results):
 # ---------------------------------------------------------------- a script's tables
 
 
-def print_contest(results, prompts, target, temperature, curve):
-    """All that is said of one contest: its table, where texts part, where the time goes."""
-    greedy = temperature == 0
+def print_contest(results, temperature, curve):
+    """All that is said of one contest: its table, and where the time goes."""
     print(f"\ntemperature {temperature:g}; c(N), ms: "
           + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()) + "\n")
-    print_results(results, curve, greedy)
-    if greedy:
-        print_differences(results, prompts, target)
+    print_results(results, curve, greedy=temperature == 0)
     print()
     print_account(results)
 
@@ -318,5 +280,5 @@ def print_tables(args, target, prompts, samplers, registry_of, more="", turn=TUR
         curve = cost_curve(target, repeats=15)  # anew for each table: a machine's load changes
         results = tables[sampler.temperature] = compare(
             registry_of(sampler), prompts, args.max_new_tokens, turn)
-        print_contest(results, prompts, target, sampler.temperature, curve)
+        print_contest(results, sampler.temperature, curve)
     return tables

@@ -6,7 +6,6 @@ from importlib import import_module
 from itertools import chain, repeat
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -97,18 +96,16 @@ def test_a_line_of_the_table_by_hand(capsys):
     plain_row, row = table(capsys.readouterr().out)
     assert row == ["x", "5.0", "2.00", "0.00", "33", "33", "33", "0", "0", "500", "1.00x", "1.00x",
                    "1/2"]
-    assert plain_row[-2:] == ["1.00x", "2/2"] and plain_row[-3] == "500"
+    assert plain_row[-3:] == ["500", "1.00x", "2/2"]
 
 
 def test_speedups_and_spreads():
-    assert bench.histogram([0, 0, 1, 4, 7]) == "40 20  0  0 40"
     ours, plain = [text([1] * 8, ms) for ms in (4.0, 3.0, 1.0)], [text([1] * 8, 8.0)] * 3
     assert bench.speedup(ours, plain) == pytest.approx(3)  # 24 over 8
     # texts differ much, the methods always by 1: the difference is known for certain
     assert bench.ms_per_token(ours) == pytest.approx([4, 3, 1])
     assert bench.paired([5, 4, 2], [4, 3, 1]) == (1, 0)
     assert bench.paired([3, 1], [1, 1]) == (1, 2)
-    assert bench.predicted_speedup(3, {1: 2.0, 4: 3.0}, 4, 1.0) == 1.5
     assert [bench.interpolate({1: 2.0, 4: 5.0, 8: 5.0}, n) for n in (1, 2, 6, 12)] == [2, 3, 5, 5]
     # tau 2, and each text of two rounds is two tokens off; rounds of one text do not count apart
     assert bench.tau_uncertainty([text([3, 3]), text([1, 1])]) == 2
@@ -140,22 +137,6 @@ def test_every_verb_is_booked_once_and_under_the_same_name(monkeypatch, drafts):
             "draft": PROPOSE * drafts, "verify": FORWARD + SAMPLER,
             "accept": DICE * len(step.tokens), "commit": COMMIT + OBSERVE * drafts}
         assert sum(step.seconds.values()) == clock.now - start
-
-
-def test_the_gap_is_the_one_that_plain_decoding_saw(capsys):
-    """Behind the place where the window slid, a prefill of the whole text sees something else."""
-    target, seen, sampler = random_gpt(1, block_size=16), [], Sampler(0)
-    tokens = collect(plain_decode(target, [1, 2], lambda x: seen.append(x) or sampler(x), Dice(0)),
-                     40).tokens
-    for place in (0, 14, 15, 39):
-        changed = [*tokens[:place], tokens[place] + 1]
-        best = seen[place].flatten().topk(2).values
-        results = {name: [Generation(t, [], 1.0)] for name, t in (
-            ("plain", tokens), ("same", tokens), ("a", changed), ("b", changed))}
-        bench.print_differences(results, [[1, 2]], target)
-        assert capsys.readouterr().out == (
-            f"prompt 0 differs at token {place}, where the two best logits are "
-            f"{best[0] - best[1]:.4f} apart: a; b\n")
 
 
 def test_what_is_chosen_on_is_never_measured_on():
@@ -230,17 +211,6 @@ def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():
     assert CHAPTER[5].modelled([run], price, 1.0) == pytest.approx((2, 4 * 2 / (7 + 2), 2.5))
 
 
-def test_the_paper_in_one_number():
-    """Two rows on the line tau / 2."""
-    assert CHAPTER[5].price_of_a_round([(4, 2), (6, 3)]) == 2
-
-
-def test_rules_are_compared_tree_by_tree():
-    """Differences 1, 0, 2 on a mean of 2: 50 percent; their deviation is 50 percent of it."""
-    gain, error = CHAPTER[6].gain(np.array([2.0, 3, 4]), np.array([1.0, 3, 2]))
-    assert (gain, error) == pytest.approx((50, 50 / 3 ** 0.5))
-
-
 # ---------------------------------------------------------------- the closing lesson
 
 
@@ -252,7 +222,6 @@ def test_level_is_what_the_same_texts_cannot_tell_apart():
     table["plain"]["tau"] = 1.0
     table["plain"]["round_ms"] = 8.0
     assert fastest(table) == ("01 a, p/q", ["02 c, walk"])
-    assert fastest(table, "02")[0] == "02 c, walk"
     assert worth(table)["01 a, p/q"] == (2, 0.75, pytest.approx(8 / 3))
     lines = markdown({"here": {"tables": {"T = 1": table}}}, 1).splitlines()
     assert lines[3] == "| 01 a | 2.00 | **2.67x** |  |"

@@ -3,7 +3,7 @@
     draw_strip(results)    # of nanogpt.bench.compare: plain decoding, 01's chain, this chapter's
 """
 
-from nanogpt.bench import PLAIN, speedup, summarize
+from nanogpt.bench import PLAIN, summarize
 from nanogpt.device import device_name, pick_device
 from nanogpt.does_it_pay import MEASURED, fastest, load_measured, worth
 from nanogpt.pictures.plots import (
@@ -14,20 +14,12 @@ from nanogpt.pictures.plots import (
     INK,
     ORANGE,
     VERBS,
+    canvas,
     new_axes,
     plain_frame,
     save,
     tint,
 )
-
-
-def price_of_a_round(generations, baseline):
-    """-> tau, the price of a round in plain steps, and their quotient, the speed-up.
-
-    Example: 3 tokens a round at 2.00x: a round takes as long as 1.5 plain steps.
-    """
-    tau, fast = summarize(generations)["tau"], speedup(generations, baseline)
-    return tau, tau / fast, fast
 
 
 def draw_strip(results, title="A round: the tokens it writes, the time it takes"):
@@ -36,8 +28,9 @@ def draw_strip(results, title="A round: the tokens it writes, the time it takes"
 
     results: {name: list of Generation}, as compare returns it, plain decoding among them.
     """
-    lines = {name: price_of_a_round(runs, results[PLAIN])
-             for name, runs in results.items() if name != PLAIN}
+    lines = worth({name: {"tau": line["tau"], "round_ms": line["ms_per_step"]}
+                   for name, line in zip(results, map(summarize, results.values()), strict=True)})
+    del lines[PLAIN]
     ax = new_axes(height=1.4 + 0.95 * len(lines))
     right = max(max(tau, price) for tau, price, _ in lines.values()) / 0.5
     for y, (name, (tau, price, fast)) in enumerate(lines.items()):
@@ -81,10 +74,8 @@ def draw_front(found, tokens=1000):
         ax.barh(y, ms / fast, 0.5, color=tint(BLUE if y == 1 else GREY, 0.75))
         ax.text(ms / fast, y, f"  {ms / fast / 1e3:.2f} s,  {tokens / tau:,.0f} passes",
                 va="center", color=INK)
-    ax.set(xlim=(0, 1.75 * ms), ylim=(len(FRONT) - 0.7, -0.8))
-    ax.axis("off")
-    ax.set_title(f"The same model writes {tokens:,} tokens", color=INK, fontsize=13, loc="left")
-    return ax
+    return canvas(ax, f"The same model writes {tokens:,} tokens", (0, 1.75 * ms),
+                  (len(FRONT) - 0.7, -0.8))
 
 
 # ---------------------------------------------------------------- machines side by side
@@ -153,7 +144,7 @@ def draw_rounds(columns, T, names):
         table = found["tables"][f"T = {T}"]
         step, worths = table[PLAIN]["round_ms"], worth(table)
         longest = max(worths[name][1] for name in names)
-        ax.barh(0, 1, 0.5, color=tint(VERBS["verify"], 0.75))
+        ax.barh(0, 1, 0.55, color=tint(VERBS["verify"], 0.75))
         ax.text(0, -0.3, f"a plain step: {step:.2f} ms", va="bottom", color=INK)
         for y, (name, said) in enumerate(names.items(), start=1):
             tau, price, fast = worths[name]
@@ -162,7 +153,7 @@ def draw_rounds(columns, T, names):
             ax.text(0, y - 0.29, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x", color=INK,
                     va="bottom", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
             for verb, width in blocks.items():
-                ax.barh(y, width, 0.5, left, edgecolor="white",
+                ax.barh(y, width, 0.55, left, edgecolor="white",
                         color=tint(VERBS.get(verb, VERBS["accept"]), 0.75))
                 inside = width > 0.11 * longest  # a narrow block has its name behind it
                 ax.text(left + (width / 2 if inside else width), y,
@@ -170,9 +161,7 @@ def draw_rounds(columns, T, names):
                         ha="center" if inside else "left", va="center", linespacing=0.95)
                 left += width
         ax.vlines(1, 0, len(names), color=INK, linewidth=1, linestyle=":", zorder=0)
-        ax.set(xlim=(0, 1.2 * longest), ylim=(len(names) + 0.35, -0.8))
-        ax.axis("off")
-        ax.set_title(f"On {machine}, in plain steps", color=INK, fontsize=12, loc="left")
+        canvas(ax, f"On {machine}, in plain steps", (0, 1.2 * longest), (len(names) + 0.35, -0.8))
     return panels
 
 
