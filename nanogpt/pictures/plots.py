@@ -270,8 +270,7 @@ def draw_ranked(values, xlabel, colors, title):
     values: {name: value}, none below 0; colors: one for each.
     """
     ax = new_axes(height=0.9 + 0.45 * len(values))
-    bars = ax.barh(list(values), list(values.values()), 0.62,
-                   color=[tint(color, 0.75) for color in colors])
+    bars = ax.barh(list(values), list(values.values()), 0.62, color=colors)
     ax.bar_label(bars, fmt=" %.2f", color=INK)
     ax.invert_yaxis()
     ax.margins(x=0.15)
