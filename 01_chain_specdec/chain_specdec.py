@@ -224,8 +224,8 @@ def expected_tokens(alpha, k):
 def expected_speedup(tokens, k, plain_ms, draft_ms, verify_ms):
     """Predicted speed-up over plain decoding, from measured costs in milliseconds.
 
-    tokens: per round; plain_ms = c(1), one plain step; draft_ms: one draft token;
-    verify_ms = c(k + 1). With draft_ms = c * plain_ms and verify_ms = plain_ms this is
-    Leviathan et al., Theorem 3.8.
+    tokens: per round; plain_ms: a plain step, a forward of one row and the draw of a token;
+    draft_ms: one draft token; verify_ms = c(k + 1). With draft_ms = c * plain_ms and
+    verify_ms = plain_ms this is Leviathan et al., Theorem 3.8.
     """
     return tokens * plain_ms / (k * draft_ms + verify_ms)
