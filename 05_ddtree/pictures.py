@@ -46,19 +46,13 @@ def box(ax, left, bottom, width, height, text, color):
     ax.text(left + width / 2, bottom + height / 2, text, ha="center", va="center", color=INK)
 
 
-def arrows(ax, places, bottom, top):
-    """One up-arrow for each x."""
-    for x in places:
-        ax.annotate("", (x, top), (x, bottom), arrowprops={"arrowstyle": "-|>", "color": FAINT})
-
-
-def draw_guesses(ax, left, top, title, probs, text_of_token, scale, most=5):
-    """The `most` probable tokens of one slot, best first: token, bar, probability.
+def draw_guesses(ax, left, top, title, probs, text_of_token, scale):
+    """The five most probable tokens of one slot, best first: token, bar, probability.
 
     probs (V,); scale: a bar's width at probability 1.
     """
     ax.text(left, top, title, va="center", color=INK)
-    for row, token in enumerate(probs.topk(most).indices.tolist(), 1):
+    for row, token in enumerate(probs.topk(5).indices.tolist(), 1):
         y, p, end = top - 0.3 * row, float(probs[token]), left + 0.16
         look = MONO | {"va": "center", "color": INK}
         ax.text(left, y, visible(text_of_token(token)).replace("\\n", NEWLINE), **look)
@@ -74,20 +68,19 @@ def draw_drafter(context, log_probs, text_of_token):
     wide, probs = 5.2 / (len(log_probs) + 1), log_probs.exp()
     ax = canvas(new_axes(height=5.5), "One pass, five distributions", (0, 5.2), (0, 5.5))
     middles = [wide * (k + 0.5) for k in range(len(log_probs) + 1)]
-    for x, token in zip(middles, context[:-1], strict=False):
-        box(ax, x - 0.2, 0.3, 0.4, 0.36, visible(text_of_token(token)), GREY)
-    arrows(ax, middles[:len(context) - 1], 0.68, 0.94)
-    ax.text(0, 0.1, "the text so far", va="center", color=FAINT)
+    letters = [visible(text_of_token(token)) for token in context]
+    box(ax, 0, 0, 5.2, 0.45, f"the text so far: .. {' '.join(letters[:-1])}", GREY)
     box(ax, 0, 0.95, 5.2, 0.5, "hidden states of the target, three layers fused", GREY)
-    ax.annotate("", (2.6, 1.94), (2.6, 1.46), arrowprops={  # to the block, not to one slot
-        "arrowstyle": "simple,head_width=2.4,tail_width=1.2", "color": GREY})
     box(ax, 0, 1.95, 5.2, 1.25, "", SKY)
+    for y in (0.46, 1.46):
+        ax.annotate("", (2.6, y + 0.48), (2.6, y), arrowprops={
+            "arrowstyle": "simple,head_width=2.4,tail_width=1.2", "color": GREY})
     ax.text(2.6, 2.93, "the drafter: one pass over the block", ha="center", color=INK)
-    box(ax, middles[0] - 0.2, 2.25, 0.4, 0.36, visible(text_of_token(context[-1])), BLUE)
+    box(ax, middles[0] - 0.2, 2.25, 0.4, 0.36, letters[-1], BLUE)
     ax.text(middles[0], 2.1, "root", ha="center", va="center", color=INK)
-    arrows(ax, middles[1:], 3.21, 3.5)
     for k, x in enumerate(middles[1:], 1):
         box(ax, x - 0.2, 2.25, 0.4, 0.36, "m", SKY)
+        ax.annotate("", (x, 3.5), (x, 3.21), arrowprops={"arrowstyle": "-|>", "color": FAINT})
         draw_guesses(ax, x - 0.43, 5.25, f"$q_{k}$", probs[k - 1], text_of_token,
                      0.28 / float(probs.max()))
     return ax
