@@ -116,11 +116,11 @@ def stories(target, heads, prompts, sampler, length, kind=0):
 
 
 def choices(step):
-    """Which head does each router keep? Only the oracle looks at the accepted lengths."""
+    """Which head does each router keep?"""
     return {"head 1": 0, "head 2": 1,
             "the surer head": route(step.means[:2]),
-            "each prompt's own head": step.kind,  # 0 for verse, 1 for code
-            "one head, trained on both": 2,  # a third head
+            "each prompt's own head": step.kind,
+            "one head, trained on both": 2,
             "the oracle": route(step.lengths[:2])}
 
 
@@ -153,11 +153,12 @@ def gain(rounds, others):
     return tau(rounds) / tau(others) - 1, 2 * stdev(without) * (n - 1) / n ** 0.5
 
 
-def print_gains(rounds, *pairs):
-    """By how much one router beats another. rounds: {router: replays of the same texts}."""
-    for router, other in pairs:
+def print_gains(rounds, other, *routers):
+    """By how much these routers beat another. rounds: {router: replays of the same texts}."""
+    print(f"tokens per forward, over {other}:")
+    for router in routers:
         more, error = gain(rounds[router], rounds[other])
-        print(f"{router}: {more:+.1%} \u00b1 {error:.1%} over {other}")
+        print(f"  {router}: {more:+.1%} \u00b1 {error:.1%}")
 
 
 # ---------------------------------------------------------------- verse and code
@@ -182,13 +183,13 @@ def print_opinions(known):
     rows = []
     for kind, texts in known.items():
         steps = [step for text in texts for step in text.values()]
-        for head, name in enumerate(("verse head", "code head")):
+        for head, name in enumerate(("verse", "code")):
             expects = mean(8 * step.means[head] for step in steps)
             accepted = mean(step.lengths[head] for step in steps)
             chosen = mean(route(step.means[:2]) == head for step in steps)
-            rows.append([f"{name}, {kind}", f"{expects:.2f}", f"{accepted:.2f}",
+            rows.append([f"{name} on {kind}", f"{expects:.2f}", f"{accepted:.2f}",
                          f"{accepted / expects:.2f}", f"{chosen:.0%}"])
-    cli.print_table(["drafts a round", "expects", "accepted", "ratio", "chosen"], rows)
+    cli.print_table(["head on text", "expects", "gets", "ratio", "kept"], rows)
 
 
 def main(argv=None):
@@ -204,8 +205,8 @@ def main(argv=None):
         cli.print_table(["tau", "verse", "code", "both"],
                         [[router, *(f"{tau(rounds):.2f}" for rounds in kinds.values())]
                          for router, kinds in found.items()])
-        print_gains({router: kinds["both"] for router, kinds in found.items()},
-                    *((router, "head 2") for router in ROUTERS[2:]))
+        print_gains({router: kinds["both"] for router, kinds in found.items()}, "head 2",
+                    *ROUTERS[2:])
         print_opinions(known)
 
 
