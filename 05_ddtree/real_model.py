@@ -159,26 +159,12 @@ def load_tokenizer(name):
         raise ValueError(f"'{name}' has no tokenizer: {first_line(error)}") from None
 
 
-def need_same_vocabulary(name, tokenizer):
-    """Raises ValueError if a draft model's tokens are not the target's."""
-    if load_tokenizer(name).get_vocab() != tokenizer.get_vocab():
-        raise ValueError(f"the draft model '{name}' has another vocabulary than its target; take "
-                         "a smaller model of the same family")
-
-
 def first_line(error):
     """The first line of an error's text: libraries append advice that fills the screen."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 # ---------------------------------------------------------------- tokens and text
-
-
-def ends_of(model, tokenizer):
-    """The tokens that end an answer, a set. model: of transformers."""
-    ends = model.generation_config.eos_token_id
-    ends = ends if isinstance(ends, list) else [ends]
-    return {token for token in [*ends, tokenizer.eos_token_id] if token is not None}
 
 
 def chat_tokens(tokenizer, prompt):
@@ -306,20 +292,6 @@ def their_methods(models, max_new_tokens):
         for name, how in ways.items()}
 
 
-def contest(models, sampler, budgets, prompts, max_new_tokens):
-    """Every method on every prompt -> {name: list of Generation}; transformers' where greedy."""
-    starts = our_methods(models, sampler, budgets)
-    if sampler.temperature == 0:
-        starts |= their_methods(models, max_new_tokens)
-    results = compare(starts, prompts, max_new_tokens)
-    for name, generations in results.items():
-        if name.startswith("transformers"):
-            # `generate` cannot be paused, so its steps all come at once, with a clock of their own.
-            for generation in generations:
-                generation.seconds = sum(sum(s.seconds.values()) for s in generation.steps)
-    return results
-
-
 # ---------------------------------------------------------------- prompts and tables
 
 
@@ -337,17 +309,24 @@ def print_tables(models, args, prompts):
 
     prompts: {kind: tokens}. Raises ValueError if every answer is empty.
     """
-    results = contest(models, args.sampler, args.budgets, list(prompts.values()),
-                      args.max_new_tokens)
+    starts = our_methods(models, args.sampler, args.budgets)
+    if args.sampler.temperature == 0:
+        starts |= their_methods(models, args.max_new_tokens)
+    results = compare(starts, list(prompts.values()), args.max_new_tokens)
+    for name, generations in results.items():
+        if name.startswith("transformers"):
+            # `generate` cannot be paused, so its steps all come at once, with a clock of their own.
+            for generation in generations:
+                generation.seconds = sum(sum(s.seconds.values()) for s in generation.steps)
     # An answer of a single token, the end, has no rate.
     there = [i for i in range(len(prompts))
              if all(len(g[i].tokens) > 1 for g in results.values())]
     if not there:
         raise ValueError("the model answers with nothing; try a model that was trained to chat")
     results = {name: [g[i] for i in there] for name, g in results.items()}
-    kinds = [list(prompts)[i] for i in there]
-    lengths = [len(prompts[kind]) for kind in kinds]
-    print(f"\n{len(kinds)} prompts of {min(lengths)} to {max(lengths)} tokens, up to "
+    prompts = {kind: prompts[kind] for i, kind in enumerate(prompts) if i in there}
+    lengths = list(map(len, prompts.values()))
+    print(f"\n{len(prompts)} prompts of {min(lengths)} to {max(lengths)} tokens, up to "
           f"{args.max_new_tokens} new tokens each; tau counts the bonus token")
     print_contest(results, args.sampler.temperature, models.curve)
     print()
@@ -355,7 +334,7 @@ def print_tables(models, args, prompts):
     names = [name for name in results if name != PLAIN and not name.startswith("transformers")]
     print_table(["tau by prompt", "tokens", *names], [
         [kind, len(results[PLAIN][i].tokens), *(f"{results[name][i].tau:.2f}" for name in names)]
-        for i, kind in enumerate(kinds)])
+        for i, kind in enumerate(prompts)])
 
 
 # ---------------------------------------------------------------- the command line
@@ -396,9 +375,13 @@ def load_models(args, device):
     need_transformers().logging.disable_progress_bar()
     tokenizer = load_tokenizer(args.target)
     target = load_model(args.target, device, args.precision)
-    models = Models(target, tokenizer, ends_of(target.model, tokenizer))
+    ends = target.model.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    models = Models(target, tokenizer, ends)
     if args.draft:
-        need_same_vocabulary(args.draft, tokenizer)
+        if load_tokenizer(args.draft).get_vocab() != tokenizer.get_vocab():
+            raise ValueError(f"the draft model '{args.draft}' has another vocabulary than its "
+                             "target; take a smaller model of the same family")
         models.draft = load_model(args.draft, device, args.precision)
     if args.drafter:
         models.drafter = load_dflash(find_model(args.drafter), target)

