@@ -220,13 +220,13 @@ def draw_sizes(gains):
     gains: {machine: gain in tokens with 0, 1, .. nodes}; every line starts at 0.
     """
     ax = new_axes(height=3.5)
-    for machine, values in gains.items():
+    for (machine, values), up in zip(gains.items(), (-18, 9), strict=True):
         values = [value - values[0] for value in values]
         best = values.index(max(values))
         ax.plot(values, color=INK)
         ax.plot(best, values[best], "*", color=INK, markersize=13)
-        ax.annotate(f"{machine}:\n{best} nodes", (best, values[best]), (8, 9), color=INK,
-                    textcoords="offset points", ha="right")
+        ax.annotate(f"{machine}:\n{best} nodes", (best, values[best]), (8, up), color=INK,
+                    textcoords="offset points", ha="right", va="bottom" if up > 0 else "top")
     sizes = [0, 1, 3, 7, 15, 31, 63]
     ax.set_xscale("symlog", base=2)
     ax.set_xticks(sizes, sizes)
