@@ -8,6 +8,7 @@ import torch
 
 from bench import CHAIN, round_in_steps
 from chain_specdec import GPTDraft, speculate_chain
+from nanogpt.bench import PLAIN
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -50,14 +51,17 @@ def draw_lines(title, lines):
 
 
 def draw_five_tokens(results):
-    """Five tokens written, read, and guessed before they are read. results: as in bench. -> Axes"""
-    _, draft, read, _ = round_in_steps(results, CHAIN)
-    reading = (read, "verify", "5")
+    """Five tokens written, read, and guessed before they are read, in forwards of one row. -> Axes
+
+    results: as in bench.
+    """
+    one = round_in_steps(results, PLAIN)[2]
+    draft, read = (part / one for part in round_in_steps(results, CHAIN)[1:3])
+    reading = (read, "verify", "5 rows")
     return draw_lines("Reading is cheap, writing is not", {
-        "write 5 tokens: 5 plain steps": [(1, "verify", "1")] * 5,
-        f"read 5 tokens: {read:.2f} plain steps": [reading],
-        f"guess 4 (brown), then read 5: {draft + read:.2f} plain steps":
-            [(draft, "draft", "4"), reading]})
+        "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
+        f"read 5 tokens: {read:.2f} c(1)": [reading],
+        f"guess 4 (brown), then read 5: {draft + read:.2f} c(1)": [(draft, "draft", ""), reading]})
 
 
 def draw_round(results):
@@ -118,22 +122,26 @@ def draw_cut(past, root, accepted, rejected):
     ax = draw_lines("Commit moves the line, and copies nothing", {
         f"The length is {past} (left line), after the commit {end} (right)": [
             (1.4, "text", f"{past} rows\nof text"),
-            *((len(texts), kind, f"{kind}\n{'   '.join(map(visible, texts))}")
+            *((max(len(texts), 1.25), kind, f"{kind}\n{'   '.join(map(visible, texts))}")
               for kind, texts in rows.items())]})
-    ax.vlines([1.4, 2.4 + len(accepted)], -0.28, 0.4, color=INK, linewidth=4, zorder=3)
+    ax.vlines([1.4, 2.65 + len(accepted)], -0.28, 0.4, color=INK, linewidth=4, zorder=3)
     return ax
 
 
 def draw_every_k(results):
-    """The speed-up of every method, a bar each, the longest in blue. results: as in bench."""
+    """The speed-up of every method, a bar each, the longest in blue. results: as in bench, the same
+    K's for two drafters. -> Axes"""
     speed = {}
     for name in results:
         tau, *parts = round_in_steps(results, name)
-        speed[name] = tau / sum(parts)
+        speed[f"{name}: {tau:.2f} / {sum(parts):.2f} ="] = tau / sum(parts)
     best = max(speed, key=speed.get)
-    return draw_ranked(speed, "speed-up over plain decoding",
-                       [BLUE if name == best else GREY for name in speed],
-                       title=f"The fastest here: {best}")
+    ax = draw_ranked(speed, "tau / price = speed-up",
+                     [BLUE if name == best else GREY for name in speed],
+                     title=f"Fastest here: {best.split(':')[0]}")
+    for y in (0.5, len(speed) / 2):  # below plain decoding, and between the drafters
+        ax.axhline(y, color=GREY)
+    return ax
 
 
 def step_round(args, dataset, device, prompt):

@@ -44,13 +44,15 @@ set_matplotlib_formats("retina")  # two pixels for one: sharp on a phone
 def show(*things, folded=False):
     """Display functions or classes as they stand in their module.
 
-    folded: behind a line to click on, where the code answers a question that was just asked.
+    folded: behind a line to click on, as the "Solution" of a question that was just asked, or as
+    what `folded` says.
     """
     for thing in things:
         thing = inspect.unwrap(thing)
         code = f"```python\n{inspect.getsource(thing)}```"
         if folded:
-            code = (f"<details><summary>Solution: <b>{thing.__name__}</b>, as it stands in the "
+            label = "Solution" if folded is True else folded
+            code = (f"<details><summary>{label}: <b>{thing.__name__}</b>, as it stands in the "
                     f"module</summary>\n\n{code}\n\n</details>")
         display(Markdown(code))
 
