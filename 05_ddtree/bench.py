@@ -24,7 +24,17 @@ from conditional_marginals import (
     decode_sampled,
 )
 from ddtree import BlockChainDrafter, DDTreeDrafter, decode_ddtree
-from nanogpt.bench import PLAIN, cost_curve, median_ms, plain, print_tables
+from nanogpt.bench import (
+    PLAIN,
+    cost_curve,
+    median_ms,
+    ms_per_token,
+    paired,
+    plain,
+    print_tables,
+    speedup,
+    summarize,
+)
 from nanogpt.cli import print_table
 from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import collect
@@ -138,22 +148,34 @@ def pass_ms(network, prompt):
     return median_ms(one_pass, target.device, before=lambda: target(tokens[:, -TREE_ROWS:]))
 
 
-def build_ms(network, budget):
-    """Median milliseconds of building a tree of `budget` nodes from one pass, on the CPU."""
-    make = DDTreeDrafter if network.transition is None else ConditionalTreeDrafter
-    drafter, length = make(network, budget), network.config.length
-    slots = torch.randn(length, network.target.config.vocab_size)
+def build_ms(drafter):
+    """Median milliseconds in which a DDTreeDrafter builds its tree from one pass, on the CPU."""
+    length = drafter.network.config.length
+    slots = torch.randn(length, drafter.network.target.config.vocab_size)
     drafter.logits = lambda *_: slots  # of this drafter alone: its pass is done
     return median_ms(lambda: drafter.propose(0, length), slots.device)
 
 
-def measured_price(target, block, prompt, cap=63):
-    """-> what a round costs on this machine, for priced_trees: [ms for 0..cap nodes], draft_ms."""
+def measured_price(target, block, prompt, cap=63, make=None):
+    """-> what a round costs on this machine, for priced_trees: [ms for 0..cap nodes], draft_ms.
+
+    make: the class of the drafter that builds the trees.
+    """
+    make = make or (DDTreeDrafter if block.transition is None else ConditionalTreeDrafter)
     curve = cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64), repeats=10)
     # A node is popped before it is verified. Where rows are nearly free, on a GPU, that is dearer.
-    pop_ms = build_ms(block, cap) / cap
+    pop_ms = build_ms(make(block, cap)) / cap
     price = [ms + n * pop_ms for n, ms in enumerate(prices(curve, cap))]
     return price, pass_ms(block, prompt)
+
+
+def against(ours, theirs):
+    """-> the tokens and the time of a round, ours divided by theirs; their quotient; who is faster,
+    text by text. Both: lists of Generation, of nanogpt.bench.compare."""
+    more, error = paired(ms_per_token(ours), ms_per_token(theirs))
+    fast, tokens = speedup(ours, theirs), summarize(ours)["tau"] / summarize(theirs)["tau"]
+    return [f"{tokens:.2f}", f"{tokens / fast:.2f}", f"{fast:.2f}",
+            "level" if abs(more) <= error else "ahead" if more < 0 else "behind"]
 
 
 # ---------------------------------------------------------------- other machines, by their prices

@@ -13,7 +13,8 @@ choose from. Vanilla DFlash verifies one sequence per pass; DDTree verifies the 
 
 Source: Ringel, Romano, "Accelerating Speculative Decoding with Block Diffusion Draft Trees"
 (arXiv 2604.12989). Their B is `budget`, L the number of marginals, K = min(B, V), rho a tuple of
-ranks, sigma(rho) its log-probability, alpha_T the acceptance length, tau the tokens per round.
+ranks (here from 0), sigma(rho) its log-probability, here the score, alpha_T the acceptance length,
+tau the tokens per round.
 """
 
 import heapq
@@ -37,32 +38,31 @@ def best_first(root, children):
     Yields (token, row of its parent, mass q(u)); the root is row 0, the first node that comes is
     row 1. Ringel and Romano, Algorithm 1, but here whoever asks decides when to stop.
 
-    Worked example, prefixes in ranks from 1: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
-    starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
-    push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
+    Worked example, prefixes in ranks from 0: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
+    starts with (0) at .6. Pop it; push its sibling (1) at .4 and its child (0,0) at .54. Pop (0,0);
+    push its sibling (0,1) at .06. Pop (1). The tree is {(0), (0,0), (1)}; on average .6 + .54 + .4
     = 1.54 tokens of a draw from q_1 x q_2 lie in it.
     """
-    prefixes, scores = [(root,)], [0.0]  # row 0; line 3: no node yet
+    prefixes, scores = [(root,)], [0.0]  # row 0, the root
     below = [children(prefixes[0])]  # of each row, what may follow it: log q and tokens, ranked
-    # Line 2. An entry: (-sigma, row of the parent, rank - 1). heapq pops the smallest, hence the
-    # minus. The parent's row and the last rank stand for the whole tuple rho.
+    # An entry: (-score, row of the parent, rank). heapq pops the smallest, hence the minus.
     heap = [(-below[0][0][0], 0, 0)] if below[0][0] else []
-    while heap:  # line 4
-        minus_score, parent, rank = heapq.heappop(heap)  # line 5
+    while heap:
+        minus_score, parent, rank = heapq.heappop(heap)
         ranked, tokens = below[parent]
         row = len(prefixes)
         prefixes.append(prefixes[parent] + (tokens[rank],))
         scores.append(-minus_score)
-        yield tokens[rank], parent, math.exp(-minus_score)  # line 6
+        yield tokens[rank], parent, math.exp(-minus_score)
         # subtle: these two pushes are enough. A prefix enters the heap when its predecessor leaves
-        # it: the sibling one rank better or, for rank 1, its parent. Neither is less probable, so
+        # it: the sibling one rank better or, for rank 0, its parent. Neither is less probable, so
         # nothing that waits unseen can beat the top of the heap.
-        if rank + 1 < len(ranked):  # line 7
-            score = sibling_score(scores[parent], ranked, rank)  # line 8
+        if rank + 1 < len(ranked):
+            score = sibling_score(scores[parent], ranked, rank)
             heapq.heappush(heap, (-score, parent, rank + 1))
         below.append(children(prefixes[row]))
-        if below[row][0]:  # line 10
-            score = child_score(scores[row], below[row][0])  # line 11
+        if below[row][0]:
+            score = child_score(scores[row], below[row][0])
             heapq.heappush(heap, (-score, row, 0))
 
 
@@ -78,7 +78,7 @@ def best_first_tree(root, children, budget):
     Root not counted, the tree has min(budget, number of prefixes) nodes, in the order of falling
     probability.
     """
-    return tree_of(root, islice(best_first(root, children), budget))  # line 14
+    return tree_of(root, islice(best_first(root, children), budget))
 
 
 def marginal_children(log_probs, budget=None):
@@ -86,7 +86,7 @@ def marginal_children(log_probs, budget=None):
 
     log_probs (L, V): log q_i; budget: B, the pops at most, where it is known.
     """
-    # Line 1. No tree of B nodes needs a token beyond rank B: the better ones would come first.
+    # No tree of B nodes needs a token beyond rank B: the better ones would come first.
     vocab = log_probs.shape[1]
     ranked, ids = log_probs.topk(min(budget or vocab, vocab), -1)  # (L, K)
     # The heap handles single numbers, torch is slow there. Below the last slot nothing follows.
@@ -101,8 +101,8 @@ def sibling_score(parent_score, ranked, rank):
     parent_score: of the parent; ranked: the slot's log q, best first, a list; rank: the node's,
     from 0. Example: parent -1, ranked (-.5, -1.5, -2), rank 0: -2.5.
     """
-    # Line 8 subtracts the old term from the node's sigma and adds the new one. From the parent's
-    # sigma the sum is the same, without rounding errors that pile up, and -inf stays -inf.
+    # The node's own score, less its own term, plus the next one, would be the same number. From the
+    # parent's score no rounding errors pile up, and -inf stays -inf.
     return parent_score + ranked[rank + 1]
 
 
@@ -112,11 +112,11 @@ def child_score(score, ranked_below):
     score: of the node; ranked_below: log q of the next slot, best first, a list.
     Example: node -1, next slot (-.25, -3): -1.25.
     """
-    return score + ranked_below[0]  # its last rank is 1
+    return score + ranked_below[0]
 
 
 def node_masses(tree, log_probs):
-    """The mass q(u) of every node but the root, (N - 1,). Equation 7.
+    """The mass q(u) of every node but the root, (N - 1,).
 
     log_probs (L, V): log q_i. Example: q_1 = (.6, .4), q_2 = (.9, .1), nodes (0), (0, 0), (1):
     .6, .54, .4.

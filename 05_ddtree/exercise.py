@@ -23,7 +23,7 @@ import torch
 
 
 def node_masses(tree, log_probs):
-    """The mass q(u) of every node but the root, (N - 1,). Equation 7.
+    """The mass q(u) of every node but the root, (N - 1,).
 
     log_probs (L, V): log q_i. Example: q_1 = (.6, .4), q_2 = (.9, .1), nodes (0), (0, 0), (1):
     .6, .54, .4.
@@ -86,9 +86,9 @@ def best_first(root, children):
     Yields (token, row of its parent, mass q(u)); the root is row 0, the first node that comes is
     row 1. Ringel and Romano, Algorithm 1, but here whoever asks decides when to stop.
 
-    Worked example, prefixes in ranks from 1: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
-    starts with (1) at .6. Pop it; push its sibling (2) at .4 and its child (1,1) at .54. Pop (1,1);
-    push its sibling (1,2) at .06. Pop (2). The tree is {(1), (1,1), (2)}; on average .6 + .54 + .4
+    Worked example, prefixes in ranks from 0: q_1 = (.6, .4), q_2 = (.9, .1), budget 3. The heap
+    starts with (0) at .6. Pop it; push its sibling (1) at .4 and its child (0,0) at .54. Pop (0,0);
+    push its sibling (0,1) at .06. Pop (1). The tree is {(0), (0,0), (1)}; on average .6 + .54 + .4
     = 1.54 tokens of a draw from q_1 x q_2 lie in it.
     """
     raise NotImplementedError("not yet: best_first")

@@ -9,7 +9,7 @@ from math import prod
 from matplotlib.patches import FancyBboxPatch
 
 from ddtree import DDTreeDrafter, best_first
-from nanogpt.bench import summarize
+from nanogpt.bench import summarize, tau_uncertainty
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -184,7 +184,8 @@ def draw_pop(probs, names):
 
 
 def draw_budgets(tables, budgets):
-    """Tau over the budget, a panel a temperature; both chains as level lines -> the Axes.
+    """Tau over the budget with two standard errors, a panel a temperature; both chains as level
+    lines -> the Axes.
 
     tables: {temperature: results of nanogpt.bench.compare}.
     """
@@ -193,10 +194,12 @@ def draw_budgets(tables, budgets):
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
         tau = {name: summarize(runs)["tau"] for name, runs in results.items()}
         trees = [tau[bench.ddtree_name(b)] for b in budgets]
-        ax.plot(budgets, trees, "o-", color=INK)
-        for budget, height in zip(budgets, trees, strict=True):
-            ax.text(budget, height + 0.22, f"{height:.2f}", ha="center", color=INK,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+        ax.errorbar(budgets, trees, [tau_uncertainty(results[bench.ddtree_name(b)])
+                                     for b in budgets], fmt="o-", color=INK, capsize=3)
+        for budget, height in zip(budgets, trees, strict=True):  # no label on the upper chain
+            under = 0.2 < tau[bench.GPT_CHAIN] - height < 0.5
+            ax.text(budget, height + (-0.4 if under else 0.26), f"{height:.2f}", ha="center",
+                    color=INK)
         for name, look, said in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
                                  (bench.CHAIN, ":", "this drafter's chain of 5")):
             ax.axhline(tau[name], color=FAINT, linestyle=look)
@@ -210,7 +213,7 @@ def draw_budgets(tables, budgets):
         ax.minorticks_off()
         ax.set_ylim(1, 4.6)
         plain_frame(ax, f"Temperature {temperature:g}: tokens per forward (tau)")
-    axes[-1].set_xlabel("nodes B of the tree", color=INK)
+    axes[-1].set_xlabel("nodes B of the tree; bars: two standard errors", color=INK)
     return axes
 
 
@@ -220,19 +223,20 @@ def draw_sizes(gains):
     gains: {machine: gain in tokens with 0, 1, .. nodes}; every line starts at 0.
     """
     ax = new_axes(height=3.5)
-    for (machine, values), up in zip(gains.items(), (-18, 9), strict=True):
+    for (machine, values), color, up in zip(gains.items(), (INK, SKY), (-18, 9), strict=True):
         values = [value - values[0] for value in values]
         best = values.index(max(values))
-        ax.plot(values, color=INK)
-        ax.plot(best, values[best], "*", color=INK, markersize=13)
-        ax.annotate(f"{machine}:\n{best} nodes", (best, values[best]), (8, up), color=INK,
-                    textcoords="offset points", ha="right", va="bottom" if up > 0 else "top")
+        ax.plot(values, color=color)
+        ax.plot(best, values[best], "*", color=color, markersize=13)
+        ax.annotate(f"{machine}:\n{best} of {len(values) - 1} nodes", (best, values[best]),
+                    (8, up), color=color, textcoords="offset points", ha="right",
+                    va="bottom" if up > 0 else "top")
     sizes = [0, 1, 3, 7, 15, 31, 63]
     ax.set_xscale("symlog", base=2)
     ax.set_xticks(sizes, sizes)
     ax.minorticks_off()
-    ax.margins(0.08, 0.25)
-    return plain_frame(ax, "What n nodes gain: tokens, less rate times time",
+    ax.margins(0.08, 0.3)
+    return plain_frame(ax, "Tokens that n nodes bring, their time paid for",
                        "nodes n that the target reads")
 
 
