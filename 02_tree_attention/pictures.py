@@ -45,12 +45,16 @@ def draw_parts(panels, tokens, labels):
                 ax.text(end[widest] - part[widest] / 2, widest, label, ha="center", va="center",
                         color="white" if color == BLUE else INK, zorder=4)
                 said.add(label)
+            elif len(panels) == 1:  # no bar has room: beside the shortest, behind its tick
+                row = int(end.where(part > 0, 1).argmin())
+                ax.text(known["p"][row] + 0.02, row, label, va="center", color=color)
         for x, (name, values) in zip((0.78, 0.92), known.items(), strict=False):
             color = SKY if name.endswith("q") else INK
             if name != "out":
                 ax.vlines(values, [y - 0.42 for y in places], [y + 0.42 for y in places],
                           color=color, linewidth=3, zorder=3)
-            shown = [f"{value:.3g}".lstrip("0") or "0" for value in values.tolist()]
+            digits = 1 if values.allclose(values.round(decimals=1)) else 3
+            shown = [f"{value:.{digits}f}".lstrip("0") if value else "0" for value in values]
             for y, text in enumerate([name, *shown], -1):
                 ax.text(x, y, text, ha="right", va="center", color=color, fontweight="bold")
         plain_frame(ax, title)
@@ -87,7 +91,7 @@ def draw_turns(p, q, tokens):
     for x in (q > p).nonzero().flatten().tolist():
         left = q.clone()
         left[x] = 0
-        panels[f"{tokens[x]} was rejected: the second child"] = account(
+        panels[f"{tokens[x]} rejected ({q[x] - p[x]:.1f} of all): second child"] = account(
             "new ", residual(p, q), left / left.sum())
     return draw_parts(panels, tokens, {"accepted": BLUE, "rejected": GREY, "still owed": ORANGE})
 

@@ -20,7 +20,7 @@ from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
 from pictures import save_examples
 from tree_attention import TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
-from wrong import print_breaks
+from wrong import BREAKS, mean_bias
 
 
 def main(argv=None):
@@ -41,7 +41,8 @@ def main(argv=None):
     steps = speculate(target, drafter, prompt, Sampler(0), Dice(args.seed))
     cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
     save_examples(args.out)
-    print_breaks()
+    cli.print_table(["total variation of one coin a node", "mean of 30 pairs of models"],
+                    [[name, f"{mean_bias(*case):.2f}"] for name, case in BREAKS.items()])
 
     # Chains and trees with the same number of drafts cost the target the same, c(N) milliseconds.
     prompts = held_out_prompts(dataset, args.prompts)

@@ -5,36 +5,23 @@ import torch
 
 import tree_attention
 from chain_specdec import acceptance_probability, residual
-from nanogpt.cli import print_table
 from nanogpt.decoding import Context, tokens_on
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.model import KVCache
 from nanogpt.sampling import Sampler
-from tree_attention import (
-    Tree,
-    TreeDrafter,
-    ancestor_mask,
-    multi_round,
-    speculate,
-    verify,
-    walk,
-)
+from tree_attention import TreeDrafter, ancestor_mask, multi_round, speculate, verify, walk
 
-SEES = "mask[row] |= mask[parents[row]]"
 RETURN = "return torch.from_numpy(mask)"
-GATHER = "self.kv[..., self.length:self.length + n, :] = self.kv.index_select(-2, index)"
 WRONG = {
     "ancestor_mask": slips(ancestor_mask, {
         "siblings are visible": (
             RETURN, f"mask |= np.tril(parents[:, None] == parents)\n    {RETURN}"),
         "the root is not visible": (RETURN, f"mask[1:, 0] = False\n    {RETURN}"),
         "the causal mask is used": ("np.eye", "np.tri"),
-        "only the parent is visible, not its ancestors": (SEES, "mask[row, parents[row]] = True"),
-        "only the root, the parent and the node itself are visible": (
-            SEES, "mask[row, [0, parents[row]]] = True"),
+        "only the parent is visible, not its ancestors": (
+            "mask[row] |= mask[parents[row]]", "mask[row, parents[row]] = True"),
         "the root's parent, -1, is taken for the last row": ("range(1, ", "range("),
-        "the mask holds numbers, not bools": (RETURN, f"{RETURN}.float()"),
         "a node does not see itself": (
             RETURN, f"np.fill_diagonal(mask, False)\n    {RETURN}"),
     }),
@@ -52,9 +39,6 @@ WRONG = {
         "the rows are counted from the start of the cache": (
             "[self.length + row ", "[row "),
         "the root is not gathered": ("    n = ", "    rows = rows[1:]\n    n = "),
-        "the rows are sorted": ("    n = ", "    rows = sorted(rows)\n    n = "),
-        "only the keys are gathered": (GATHER, GATHER.replace("[...", "[:, 0, ...").replace(
-            "kv.index", "kv[:, 0].index")),
         "the length does not move": ("self.length += n", "pass"),
     }),
     "multi_round": slips(multi_round, {
@@ -110,21 +94,21 @@ def independent_coins(tree, target_probs, dice):
 
 @torch.inference_mode()
 def changed_layouts(model, text, tree):
-    """Logits of one forward over a tree against those of a forward over each row's path.
+    """One forward over a tree against a forward over each row's path alone, at temperature 1.
 
-    text: a list of tokens, the tree's root its last -> {change: largest difference}.
+    text: a list of tokens, the tree's root its last -> {change: the worst row's total variation}.
     """
-    alone = [model(tokens_on(model, text[:-1] + tree.tokens[seen].tolist()))[0][0, -1]
-             for seen in tree.mask]
+    paths = [tokens_on(model, text[:-1] + tree.tokens[seen].tolist()) for seen in tree.mask]
+    alone = torch.stack([Sampler(1)(model(path)[0][0, -1]) for path in paths])  # (N, V)
     rows, found = torch.arange(len(tree)), {}
-    for change, mask, depths in (("as it is", tree.mask, tree.depths),
-                                 ("causal mask", rows[:, None] >= rows, tree.depths),
-                                 ("row as position", tree.mask, rows)):
-        context, changed = Context(model, text[:-1]), Tree(tree.tokens, tree.parents)
+    for change, slip in {"as it is": {},  # from here on the tree's depths are known
+                         "causal mask": {"mask": rows[:, None] >= rows},
+                         "row as position": {"depths": rows}}.items():
+        context = Context(model, text[:-1])
         context.prefill()
-        changed.mask, changed.depths = mask, depths
-        logits, _ = verify(context, changed, lambda logits: logits)  # (N, V)
-        found[change] = float((logits - torch.stack(alone)).abs().max())
+        with replaced(tree, **slip):
+            probs, _ = verify(context, tree, Sampler(1))
+        found[change] = float((probs - alone).abs().sum(-1).max() / 2)
     return found
 
 
@@ -155,11 +139,6 @@ BREAKS = {  # rule, branching, are the children drawn, how many tokens: the root
     "3. chain of 2, drawn, no residual at its end": (independent_coins, (1, 1), True, 3),
     "all three: a tree 2-2 of top tokens": (independent_coins, (2, 2), False, 3),
 }
-
-
-def print_breaks():
-    print_table(["total variation of one coin a node", "mean of 30 pairs of models"],
-                [[name, f"{mean_bias(*case):.2f}"] for name, case in BREAKS.items()])
 
 
 def changed_loops():
