@@ -86,19 +86,22 @@ def propose_after(target, heads, text, **shape):
 
 
 @torch.inference_mode()
-def propose_everywhere(target, heads, text, first, kind=0):
-    """The heads' trees below every token from text[first] on -> {position: Proposal}.
-
-    heads: HeadDrafters. The text must fit into the window.
+def trees_everywhere(target, heads, text, first):
+    """The heads' trees below every token from text[first] on: yields its position, the trees, their
+    scores. heads: HeadDrafters. The text must fit into the window.
     """
     _, hidden = target(tokens_on(target, text[:-1]))
-    every, proposals = BothHeads(heads), {}
+    every = BothHeads(heads)
     for root in range(first, len(text) - 1):
         every.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
-        trees, scores = every.propose_both(text[root], len(text) - 1 - root)
-        proposals[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
-                                   [mean_confidence(s) for s in scores], kind)
-    return proposals
+        yield root, *every.propose_both(text[root], len(text) - 1 - root)
+
+
+def propose_everywhere(target, heads, text, first, kind=0):
+    """trees_everywhere -> {position: Proposal}."""
+    return {root: Proposal([agreement(tree, text[root + 1:]) for tree in trees],
+                           [mean_confidence(s) for s in scores], kind)
+            for root, trees, scores in trees_everywhere(target, heads, text, first)}
 
 
 def stories(target, heads, prompts, sampler, length, kind=0):
@@ -127,16 +130,22 @@ def choices(step):
 ROUTERS = list(choices(Proposal([0, 0], [0, 0])))
 
 
-def replay(proposals, router):
+def rounds_of(lengths):
     """Decode a text again -> the accepted drafts of every round, a list.
 
-    proposals: what propose_everywhere gave; router: a name in `choices`.
+    lengths: {position: the drafts that would be accepted below it}.
     """
-    accepted, root = [], min(proposals)
-    while root in proposals:
-        accepted.append(proposals[root].lengths[choices(proposals[root])[router]])
+    accepted, root = [], min(lengths)
+    while root in lengths:
+        accepted.append(lengths[root])
         root += 1 + accepted[-1]
     return accepted
+
+
+def replay(proposals, router):
+    """The rounds of what propose_everywhere gave; router: a name in `choices`."""
+    return rounds_of({root: step.lengths[choices(step)[router]]
+                      for root, step in proposals.items()})
 
 
 def tau(rounds):

@@ -33,7 +33,8 @@ def owners(tree, trees):
 
 def draw_trap():
     """Two draws with p(a) = .5 as a square, its areas their probabilities: where a is written."""
-    ax = plots.new_axes(height=3.4)
+    ax = plots.new_axes(height=4.6)
+    ax.set_aspect("equal")
     for x, y, height, color, text in (
             (0, 0, 1, plots.BLUE, "a is written\n.50"),
             (0.5, 0.5, 0.5, plots.RED, "a is written:\na second chance\n.25"),
@@ -51,7 +52,7 @@ def draw_trap():
 def draw_trie(trees, scores, trie, trie_scores):
     """Two heads' trees, and below them what the trie keeps, with the probability of each path.
 
-    Grey: no row is left for it; half green, half pink: both heads guessed it -> the three Axes.
+    Struck out: no row is left for it; half green, half pink: both guessed it -> the three Axes.
     """
     figure = plt.figure(figsize=(plots.WIDTH, 4.4), layout="constrained")
     axes = list(figure.subplot_mosaic("12;33", height_ratios=(3, 4)).values())
@@ -66,6 +67,9 @@ def draw_trie(trees, scores, trie, trie_scores):
                   for path, who in zip(paths, group, strict=True)]
         plots.draw_tree(Tree(list(range(len(tree))), tree.parents), texts.__getitem__, ax=ax,
                         colors=colors)
+        for path, y in zip(paths, heights, strict=True):
+            if path not in prefixes(trie):
+                ax.plot([len(path) - 0.35, len(path) + 0.35], [y, y], color=plots.INK, zorder=4)
         for row in [row for row, who in enumerate(group) if who == 3]:  # its right half in pink
             x, y = len(paths[row]), heights[row]
             plots.draw_node(ax, (x, y), texts[row], plots.HEADS[1], False, False, False, True)
@@ -73,6 +77,28 @@ def draw_trie(trees, scores, trie, trie_scores):
                                                                    transform=ax.transData))
         ax.set_title(title, fontsize=12)
     return axes
+
+
+def draw_row_for_row(taus):
+    """tau of each method from 16 draft rows, dark, and from 32, light -> the Axes.
+
+    taus: {"method, rows": tau}, those that draft with one head first, three of each.
+    """
+    ax = plots.new_axes(height=4.6)
+    for i, name in enumerate(list(taus)[:6]):
+        name = name.removesuffix(", 16")
+        few, many = taus[f"{name}, 16"], taus[f"{name}, 32"]
+        y, color = i + i // 3, plots.BLUE if i > 2 else plots.FAINT
+        for tau, strength in ((many, 0.2), (few, 0.45)):
+            ax.barh(y, tau, 0.8, color=plots.tint(color, strength))
+        ax.text(0.06, y, name, va="center")
+        ax.text(few, y, f"{few:.2f} ", va="center", ha="right")
+        ax.text(many, y, f" {many:.2f}", va="center")
+    for y, text in ((-0.8, "one head drafts"), (3.2, "both heads draft")):
+        ax.text(0, y, text, va="center", fontweight="bold")
+    ax.text(0, 7.2, "tokens a round; dark: 16 draft rows, light: 32", va="center", color=plots.FAINT)
+    return plots.canvas(ax, "With equal rows, the trie makes the most of two heads", (0, 4.9),
+                        (7.6, -1.3))
 
 
 def step_round(args, dataset, device, prompt):
@@ -96,12 +122,6 @@ def step_round(args, dataset, device, prompt):
         return 3 in kept and len(kept) > 1 and {1, 2} <= set(one["groups"])
 
     one = instructive(list(filter(parting, rounds)) or rounds, decode)
-    # Shared prefixes first, then each head's own: parents still come before their children.
-    order = sorted(range(len(one["tokens"])), key=lambda row: (0, 2, 3, 1)[one["groups"][row]])
-    for key in ("tokens", "p", "groups", "guesses", "parents"):
-        one[key] = [one[key][row] for row in order]
-    one["parents"] = [-1] + [order.index(row) for row in one["parents"][1:]]
-    one["kept"] = [order.index(row) for row in one["kept"]]
     return trace(
         one, decode, dataset.vocab_size, chapter="04", title="Merged trees", rule="walk",
         drafted="heads", names=["head 1", "head 2", "both heads"], groups=one["groups"],
