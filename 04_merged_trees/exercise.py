@@ -24,11 +24,11 @@ from tree_attention import Tree
 def trie_merge(trees, scores, budget):
     """One tree of the best prefixes of all trees, each prefix in one row.
 
-    trees: two or more below the same root, as large as their heads made them; scores: for each tree
+    trees: one or more below the same root, as large as their heads made them; scores: for each tree
     the list of its nodes' cumulative log-scores, 0.0 for the root; budget: draft nodes of the
     result -> Tree, scores (a list).
 
-    Example: a -> b and a -> b, c have three draft nodes side by side, and two in the trie (b, c).
+    Example: below the root, one tree guesses b, the other b and c: three nodes, two in the trie.
     With budget 3 there is room for the next best node of either tree.
     """
     raise NotImplementedError("not yet: trie_merge")

@@ -96,7 +96,8 @@ def draw_row_for_row(taus):
         ax.text(many, y, f" {many:.2f}", va="center")
     for y, text in ((-0.8, "one head drafts"), (3.2, "both heads draft")):
         ax.text(0, y, text, va="center", fontweight="bold")
-    ax.text(0, 7.2, "tokens a round; dark: 16 draft rows, light: 32", va="center", color=plots.FAINT)
+    ax.text(0, 7.2, "tokens a round; dark: 16 draft rows, light: 32", va="center",
+            color=plots.FAINT)
     return plots.canvas(ax, "With equal rows, the trie makes the most of two heads", (0, 4.9),
                         (7.6, -1.3))
 
@@ -122,6 +123,12 @@ def step_round(args, dataset, device, prompt):
         return 3 in kept and len(kept) > 1 and {1, 2} <= set(one["groups"])
 
     one = instructive(list(filter(parting, rounds)) or rounds, decode)
+    # Shared prefixes first, then each head's own: parents still come before their children.
+    order = sorted(range(len(one["tokens"])), key=lambda row: (0, 2, 3, 1)[one["groups"][row]])
+    for key in ("tokens", "p", "groups", "guesses", "parents"):
+        one[key] = [one[key][row] for row in order]
+    one["parents"] = [-1] + [order.index(row) for row in one["parents"][1:]]
+    one["kept"] = [order.index(row) for row in one["kept"]]
     return trace(
         one, decode, dataset.vocab_size, chapter="04", title="Merged trees", rule="walk",
         drafted="heads", names=["head 1", "head 2", "both heads"], groups=one["groups"],
