@@ -11,7 +11,7 @@ router on them, the oracle included, which in a real decoding would have to veri
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
@@ -28,6 +28,7 @@ from dual_draft_routing import (
 from nanogpt.bench import PLAIN, plain
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode, tokens_on
+from nanogpt.replay import agreement, print_gains, rounds_of, tau, trees_everywhere
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
@@ -65,17 +66,6 @@ class Proposal:
     kind: int = 0
 
 
-def agreement(tree, future):
-    """Accepted length of a tree without equal siblings if the text goes on with `future`."""
-    row, length = 0, 0
-    for token in future:
-        below = [c for c in tree.children[row] if int(tree.tokens[c]) == token]
-        if not below:
-            break
-        row, length = below[0], length + 1
-    return length
-
-
 @torch.inference_mode()
 def propose_after(target, heads, text, **shape):
     """The heads' trees after a text, a list whose last token is the root; see propose_both."""
@@ -85,23 +75,12 @@ def propose_after(target, heads, text, **shape):
     return both.propose_both(text[-1], room=99)
 
 
-@torch.inference_mode()
-def trees_everywhere(target, heads, text, first):
-    """The heads' trees below every token from text[first] on: yields its position, the trees, their
-    scores. heads: HeadDrafters. The text must fit into the window.
-    """
-    _, hidden = target(tokens_on(target, text[:-1]))
-    every = BothHeads(heads)
-    for root in range(first, len(text) - 1):
-        every.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
-        yield root, *every.propose_both(text[root], len(text) - 1 - root)
-
-
 def propose_everywhere(target, heads, text, first, kind=0):
     """trees_everywhere -> {position: Proposal}."""
     return {root: Proposal([agreement(tree, text[root + 1:]) for tree in trees],
                            [mean_confidence(s) for s in scores], kind)
-            for root, trees, scores in trees_everywhere(target, heads, text, first)}
+            for root, trees, scores in trees_everywhere(
+                target, BothHeads(heads), text, first)}
 
 
 def stories(target, heads, prompts, sampler, length, kind=0):
@@ -130,44 +109,10 @@ def choices(step):
 ROUTERS = list(choices(Proposal([0, 0], [0, 0])))
 
 
-def rounds_of(lengths):
-    """Decode a text again -> the accepted drafts of every round, a list.
-
-    lengths: {position: the drafts that would be accepted below it}.
-    """
-    accepted, root = [], min(lengths)
-    while root in lengths:
-        accepted.append(lengths[root])
-        root += 1 + accepted[-1]
-    return accepted
-
-
 def replay(proposals, router):
     """The rounds of what propose_everywhere gave; router: a name in `choices`."""
     return rounds_of({root: step.lengths[choices(step)[router]]
                       for root, step in proposals.items()})
-
-
-def tau(rounds):
-    """Tokens per round of some texts' replays, the target's own token included."""
-    return 1 + sum(map(sum, rounds)) / sum(map(len, rounds))
-
-
-def gain(rounds, others):
-    """By how much tau is larger than another router's on the same texts -> share, two standard
-    errors (the jackknife's: every text is left out once)."""
-    n = len(rounds)
-    without = [tau(rounds[:i] + rounds[i + 1:]) / tau(others[:i] + others[i + 1:])
-               for i in range(n)]
-    return tau(rounds) / tau(others) - 1, 2 * stdev(without) * (n - 1) / n ** 0.5
-
-
-def print_gains(rounds, other, *routers):
-    """By how much these routers beat another. rounds: {router: replays of the same texts}."""
-    print(f"tokens per forward, over {other}:")
-    for router in routers:
-        more, error = gain(rounds[router], rounds[other])
-        print(f"  {router}: {more:+.1%} \u00b1 {error:.1%}")
 
 
 # ---------------------------------------------------------------- verse and code

@@ -3,17 +3,21 @@ texts of verse and code: what each method's draft rows would have brought.
 """
 
 from collections import defaultdict
-from importlib import import_module
 
-from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence, route  # chapter 03
+from dual_draft_routing import (  # chapter 03
+    BothHeads,
+    HeadDrafter,
+    RoutedDrafter,
+    mean_confidence,
+    route,
+)
 from merged_trees import MergedDrafter, TrieDrafter, accept_paths, trie_merge
 from nanogpt.bench import PLAIN, plain
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode
+from nanogpt.replay import agreement, rounds_of, trees_everywhere
 from nanogpt.sampling import Dice
 from tree_attention import speculate, walk  # chapter 02
-
-routing = import_module("03_dual_draft_routing.bench")
 
 
 def registry(target, heads, sampler, budget):
@@ -49,7 +53,7 @@ def accepted(trees, scores, future, kind, n):
     """
     def best(budget, *heads):  # the best nodes of these heads: accepted drafts, mean confidence
         tree, logs = trie_merge([trees[h] for h in heads], [scores[h] for h in heads], budget)
-        return routing.agreement(tree, future), mean_confidence(logs)
+        return agreement(tree, future), mean_confidence(logs)
 
     lengths, means = zip(*(best(n, head) for head in range(3)), strict=True)
     return {"code head": lengths[1],
@@ -65,15 +69,15 @@ def row_for_row(target, kinds, heads, sampler, rows=(16, 32)):
     """The same 24 texts of each kind, written with each method -> {"method, rows": the rounds of
     every text}. kinds, heads: see get_kinds."""
     found = defaultdict(list)
+    drafter = BothHeads([HeadDrafter(head, budget=max(rows)) for head in heads.values()])
     for kind, name in enumerate(("verse", "code")):
         for i, prompt in enumerate(held_out_prompts(kinds[name], 24)):
             text = prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
             lengths = defaultdict(dict)  # method -> {position: accepted drafts}
-            for root, trees, scores in routing.trees_everywhere(
-                    target, routing.drafters(heads.values(), max(rows)), text, len(prompt)):
+            for root, trees, scores in trees_everywhere(target, drafter, text, len(prompt)):
                 for n in rows:
                     for method, length in accepted(trees, scores, text[root + 1:], kind, n).items():
                         lengths[f"{method}, {n}"][root] = length
             for method, below in lengths.items():
-                found[method].append(routing.rounds_of(below))
+                found[method].append(rounds_of(below))
     return found

@@ -19,6 +19,7 @@ from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gp
 from merged_trees import prefixes
 from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyHead
+from nanogpt.replay import gain
 from nanogpt.sampling import Sampler
 from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty
 from tree_attention import speculate, walk
@@ -201,7 +202,7 @@ def test_routers_by_hand():
 def test_a_gain_by_hand():
     """One round a text, 2 and 4 tokens against 1 and 1: three times as many. Without either text it
     would be 4 and 2 times, one off: with two texts, that is the standard error."""
-    assert bench.gain([[1], [3]], [[0], [0]]) == pytest.approx((2, 2))
+    assert gain([[1], [3]], [[0], [0]]) == pytest.approx((2, 2))
 
 
 def test_bad_input():
