@@ -9,7 +9,7 @@ import torch
 from bench import CHAIN, round_in_steps
 from chain_specdec import GPTDraft, speculate_chain
 from nanogpt.bench import PLAIN
-from nanogpt.packing import for_decoding, precision_of
+from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     GREY,
@@ -26,7 +26,7 @@ from nanogpt.pictures.plots import (
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.train import get_gpt
+from nanogpt.train import get_pair
 
 COLORS = VERBS | {"text": tint(GREY), "root": "white", "accepted": BLUE, "rejected": GREY,
                   "own": ORANGE, "nothing": "white"}
@@ -146,8 +146,7 @@ def draw_every_k(results):
 
 def step_round(args, dataset, device, prompt):
     """An instructive round of a chain -> its trace; see nanogpt/pictures/step.py."""
-    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
-                     for size in (args.size, "draft"))
+    target, small = get_pair(args, dataset, device)
     dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
     steps = speculate_chain(target, GPTDraft(small), prompt, 4, Sampler(1.0), dice)
     rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)

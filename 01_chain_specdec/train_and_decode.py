@@ -13,9 +13,8 @@ from bench import registry
 from chain_specdec import BigramDraft, GPTDraft, speculate_chain
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.packing import for_decoding
 from nanogpt.sampling import Dice
-from nanogpt.train import get_gpt
+from nanogpt.train import get_pair
 
 
 def read_flags(argv):
@@ -41,8 +40,7 @@ def main(argv=None):
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
     bigram = BigramDraft(dataset.train, dataset.vocab_size)  # may refuse: before any training
-    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
-                     for size in (args.size, "draft"))
+    target, small = get_pair(args, dataset, device)
     gpt = GPTDraft(small)
 
     # One text, as it is decoded.

@@ -15,9 +15,8 @@ from nanogpt import cli
 from bench import print_forks, registry
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.packing import for_decoding
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.train import get_gpt
+from nanogpt.train import get_pair
 from pictures import save_examples
 from tree_attention import TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
 from wrong import BREAKS, mean_bias
@@ -32,8 +31,7 @@ def main(argv=None):
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
     bigram = TreeBigram(dataset.train, dataset.vocab_size)  # may refuse: before any training
-    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
-                     for size in (args.size, "draft"))
+    target, small = get_pair(args, dataset, device)
     models = {"bigram": bigram, "57K GPT": TreeGPT(small)}
 
     # One text: 2 + 4 + 4 + 4 drafts in a round, judged by the walk.

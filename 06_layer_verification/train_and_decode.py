@@ -16,9 +16,8 @@ from conditional_marginals import BlockLevels  # chapter 05
 from iid_trees import SHAPES, shape_parents
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler
-from nanogpt.train import get_gpt
+from nanogpt.train import get_pair
 from train_drafter import get_target_and_drafter  # chapter 05
 from tree_attention import TreeGPT  # chapter 02
 
@@ -51,8 +50,7 @@ def load_models(args, dataset, device):
     if args.drafter == "block":
         target, block = get_target_and_drafter(args, dataset, device)
         return target, BlockLevels(block)
-    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
-                     for size in (args.size, "draft"))
+    target, small = get_pair(args, dataset, device)
     return target, TreeGPT(small)
 
 
