@@ -256,7 +256,7 @@ def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     p.add_argument("what", choices=["shapes", "temperatures", "prices", "paper"],
                    help="see above")
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    cli.decoding_flags(p)
     args = p.parse_args(argv)
     if args.what == "paper":
         print_prices()

@@ -184,13 +184,11 @@ def draw_pop(probs, names):
 
 
 def draw_budgets(tables, budgets):
-    """Tau over the budget with two standard errors, a panel a temperature; both chains as level
-    lines -> the Axes.
+    """Tau over the budget, with two standard errors; both chains as level lines -> the Axes.
 
-    tables: {temperature: results of nanogpt.bench.compare}.
+    tables: {temperature: results of nanogpt.bench.compare}, two of them, a panel each.
     """
-    axes = new_axes(height=0.4 + 2.6 * len(tables), rows=len(tables))
-    axes = axes if isinstance(axes, list) else [axes]
+    axes = new_axes(height=5.6, rows=2)
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
         tau = {name: summarize(runs)["tau"] for name, runs in results.items()}
         trees = [tau[bench.ddtree_name(b)] for b in budgets]

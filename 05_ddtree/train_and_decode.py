@@ -15,12 +15,10 @@ from bench import measured_price, registry, rivals
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
-from nanogpt.pictures.plots import save
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
 from ngram import NGramDraft
-from pictures import draw_budgets
 from priced_trees import decode_priced
 from train_drafter import get_target_and_drafter
 
@@ -28,7 +26,7 @@ from train_drafter import get_target_and_drafter
 def read_flags(argv):
     """-> args, and args.samplers, one per table. Raises ValueError for a bad value."""
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    cli.decoding_flags(p)
     p.add_argument("--budgets", type=int, nargs="+", default=[7, 15],
                    help="draft nodes of the DDTrees")
     p.add_argument("--sweep", action="store_true", help="a 7-gram and chapter 02's tree take part")
@@ -68,8 +66,7 @@ def main(argv=None):
         starts = registry(target, block, sampler, args.budgets, args.budgets, price, small)
         return starts | (rivals(target, block, ngram, sampler) if args.sweep else {})
 
-    tables = print_tables(args, target, prompts, args.samplers, take_part)
-    print("\nfigure:", save(draw_budgets(tables, args.budgets)[0], args.out / "budget.png"))
+    print_tables(args, target, prompts, args.samplers, take_part)
 
 
 if __name__ == "__main__":
