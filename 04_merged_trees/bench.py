@@ -60,7 +60,7 @@ def accepted(trees, scores, future, kind, n):
             "each prompt's own head": lengths[kind],
             "trained on both kinds": lengths[2],
             # Every path lies in one of the trees: the union reaches as far as the better one.
-            "both trees, half each": max(best(n // 2, head)[0] for head in (0, 1)),
+            "both trees": max(best(n // 2, head)[0] for head in (0, 1)),
             "routed": lengths[route(means[:2])],
             "trie": best(n, 0, 1)[0]}
 
