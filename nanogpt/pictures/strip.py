@@ -81,8 +81,9 @@ def draw_front(found, tokens=1000):
 # ---------------------------------------------------------------- machines side by side
 
 
-def draw_curves(columns, cheap=1.3):
-    """c(N) / c(1) over N, a line a machine, with its value at 32 rows; dotted: what is cheap.
+def draw_curves(columns):
+    """c(N) / c(1) over N, a line a machine, with its value at 32 rows; dotted: the rows of two
+    methods.
 
     columns: {machine: of does_it_pay.measured}.
     """
@@ -92,11 +93,11 @@ def draw_curves(columns, cheap=1.3):
         end = max(curve)
         ax.plot(curve.keys(), curve.values(), "o-", color=color)
         ax.text(end, curve[end] + 0.2, machine, color=color, fontweight="bold", ha="right")
-        ax.text(32, curve[32] + (0.25 if curve[32] > cheap else -0.6), f"{curve[32]:.1f}",
+        ax.text(32, curve[32] + 0.25, f"{curve[32]:.1f}",
                 color=color, ha="center")
-    ax.axhline(cheap, color=INK, linewidth=1, linestyle=":")
-    ax.text(1, cheap + 0.1, "dear", color=INK, va="bottom")
-    ax.text(1, 0.6, "cheap", color=INK, va="top")
+    for n, chapter in ((5, "01"), (16, "05")):
+        ax.axvline(n, color=INK, linewidth=1, linestyle=":", zorder=0)
+        ax.text(n, 4, f" {chapter}", color=INK)
     ax.set_xscale("log", base=2)
     ax.set_xticks(list(curve), [str(n) for n in curve])
     ax.minorticks_off()
