@@ -1,4 +1,4 @@
-"""Chapter 06 on the runner: its decoders, and every rule on the same trees.
+"""Chapter 06 on the runner: its decoders, every rule on the same trees, and the lesson's checks.
 
 Rules that differ by one percent drown in the noise of a decoded text: whether a step accepts one
 token or five is mostly chance. Every step has recorded its tree and the target's probabilities,
@@ -8,11 +8,16 @@ the very same trees, and are compared tree by tree.
 
 import numpy as np
 
+import layer_verification
+import single_step_rules
 from iid_trees import SHAPES, as_arrays, shape_parents
-from layer_verification import decode_layered
-from nanogpt.bench import PLAIN, plain
+from layer_verification import LayerVerification, TokenVerification, decode_layered
+from nanogpt.bench import PLAIN, plain, summarize
 from nanogpt.cli import print_table
 from nanogpt.does_it_pay import small_gpt
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.slips import replaced
+from nanogpt.exact.trees import bias_and_length, tables
 from nanogpt.sampling import Dice, Sampler
 from toy_experiment import RULES, STEPS, Setting, lengths, rules_for
 from tree_attention import TreeGPT  # chapter 02
@@ -36,11 +41,24 @@ def registry(target, model, sampler, draft_sampler, shape_name, branching, depth
 
 
 def beside_the_best(target, small):
-    """The lesson's contest: plain decoding, chapter 01's chain, TV and LV on two chains.
+    """The lesson's contest: plain decoding, chapter 01's chain, BV on it, TV and LV on two chains.
     target, small: GPTs; the small one drafts for all."""
-    two = registry(target, TreeGPT(small), Sampler(1), Sampler(1, top_k=20), "multi-chain", 2, 4)
-    return small_gpt(target, small, Sampler(1), []) | {
+    one, two = (registry(target, TreeGPT(small), Sampler(1), sampler, "multi-chain", b, 4)
+                for b, sampler in ((1, Sampler(1)), (2, Sampler(1, top_k=20))))
+    return small_gpt(target, small, Sampler(1), []) | {"06 chain of 4, BV": one["BV"]} | {
         f"06 two chains of 4, {name}": two[name] for name in ("TV + K-SEQ", "LV + K-SEQ")}
+
+
+def print_prices(results):
+    """Print what the second chain adds to a round, and what each judge takes. results: of these."""
+    one, two = (summarize(results[f"06 {name}"])
+                for name in ("chain of 4, BV", "two chains of 4, LV + K-SEQ"))
+    tokens, time = (100 * (two[key] / one[key] - 1) for key in ("tau", "ms_per_step"))
+    print(f"a second chain (LV + K-SEQ against BV): {tokens:+.0f} % tokens, {time:+.0f} % time")
+    step = summarize(results[PLAIN])["ms_per_step"]
+    print("the judge alone, in plain steps:", ", ".join(
+        f"{name.split(', ')[1]} {summarize(texts)['verb_ms']['accept'] / step:.2f}"
+        for name, texts in results.items() if name != PLAIN))
 
 
 # ---------------------------------------------------------------- the same trees, without coins
@@ -74,15 +92,20 @@ def as_panel(tau):
     return {step: (tv.mean(), lv.mean(), *gain(lv, tv)) for step, (tv, lv) in pairs.items()}
 
 
-def panels(generations):
-    """{title: see as_panel}: pairs of random tables, and the trees that a decoder has met."""
-    found = {f"Random tables, {title}": {
-        name: 1 + drafts for name, drafts in lengths(
-            Setting(), shape_name, seeds=range(1, 21), trees=60).items()}
-        for title, shape_name in (("two chains", "multi-chain"), ("complete trees", "complete"))}
-    found["NanoGPT, two chains"] = tau_by_tree(
-        rules_for("multi-chain", 2), recorded_trees(generations))
-    return {title: as_panel(tau) for title, tau in found.items()}
+def panels(results):
+    """{title: see as_panel}: pairs of random tables, and the trees that our decoders have met.
+
+    results: of beside_the_best's decoders.
+    """
+    drawn, met = [], []
+    for b, name in ((1, "06 chain of 4, BV"), (2, "06 two chains of 4, LV + K-SEQ")):
+        drafts = lengths(Setting(branching=b), "multi-chain", seeds=range(1, 21), trees=60)
+        drawn.append(as_panel({rule: 1 + n for rule, n in drafts.items()}))
+        met.append(as_panel(tau_by_tree(
+            rules_for("multi-chain", b), recorded_trees(results[name]))))
+    # With one candidate every rule for one node is chapter 01's, and LV is BV.
+    return {title: {"1 chain, p/q": one["RRS"]} | {f"2 chains, {step}": two[step] for step in two}
+            for title, (one, two) in (("Random tables", drawn), ("NanoGPT", met))}
 
 
 def print_same_trees(results):
@@ -95,3 +118,41 @@ def print_same_trees(results):
              for step, found in as_panel(tau).items()}
     print_table([f"the same {len(trees)} trees", "expected tau", "LV over TV"],
                 [[name, f"{x.mean():.3f}", gains.get(name, "")] for name, x in tau.items()])
+
+
+# ---------------------------------------------------------------- the lesson's checks, exactly
+
+
+def check(rule, p, q):
+    """Print what a rule for a chain of two tokens, e and t, writes and accepts.
+
+    rule(dice) -> the drafts, the text, how many drafts were accepted; p, q (2,): at both positions.
+    """
+    found = list(outcomes(rule))
+    for text in ([0, 0], [0, 1], [1, 0], [1, 1]):
+        share = sum(chance for (_, written, _), chance in found if written == text)
+        print("".join("et"[x] for x in text), f"is written with {share:.2f},",
+              f"plain: {p[text].prod():.2f}")
+    both = sum(chance for (drafts, _, n), chance in found if drafts[0] == 1 and n == 2)
+    print(f"if t is first, both are accepted with {both / q[1]:.2f}")
+    print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
+
+
+def same_coin(draft_probs, target_mass, k):
+    """Chapter 01's coin for every candidate, K-SEQ with rho = 1: its pipes overflow."""
+    with replaced(single_step_rules, smallest_rho=lambda *problem: 1):
+        return single_step_rules.KSEQ(draft_probs, target_mass, k)
+
+
+def print_changes(shape, changes):
+    """Print how far TV, LV and LV with each change are from the target, and what they accept.
+
+    changes: dictionaries {function of layer_verification.py: what stands in its place}.
+    """
+    models, rows = tables("related", V=3, H=2), []
+    for name, lift, change in (("TV", TokenVerification, {}), ("LV", LayerVerification, {}), *(
+            (f"change {i}", LayerVerification, change) for i, change in enumerate(changes, 1))):
+        with replaced(layer_verification, **change):
+            bias, length = bias_and_length(lift(single_step_rules.RRS), shape, models)
+        rows.append([name, "0" if bias < 1e-12 else f"{bias:.3f}", f"{length:.3f}"])
+    print_table(["RRS with", "total variation", "drafts accepted"], rows)

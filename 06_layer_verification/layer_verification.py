@@ -189,6 +189,12 @@ class LiftedRule(TreeRule):
         scores, flow = self.scores(shape, tokens, draft_probs, target_probs)
         return self.ends(shape, scores, flow), still_owed(scores, target_probs, flow)
 
+    def expected_length(self, *trees):
+        """As in TreeRule, but averaged over what is drawn below each node: the same mean over
+        trees, and less spread."""
+        scores, _ = self.scores(*trees)
+        return scores[:, 1:].sum(-1)
+
 
 class LayerVerification(LiftedRule):
     """LV of a single-step rule: LayerVerification(KSEQ)(tree, target_probs, dice)."""

@@ -27,14 +27,14 @@ from nanogpt.pictures.plots import (
     tree_rows,
     two_digits,
 )
-from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.pictures.step import VisibleDice, remember, trace, watch
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
-from single_step_rules import KSEQ
+from single_step_rules import RRS
 from tree_attention import TreeGPT  # chapter 02
 
-WIDE = 0.42  # how wide the flow 1 is, where the sets of tokens are 1 apart
+WIDE = 0.7  # how wide the flow 1 is, where the sets of tokens are 1 apart
 
 
 def say(ax, x, y, text, **look):
@@ -42,33 +42,31 @@ def say(ax, x, y, text, **look):
     ax.text(x, y, text, **{"ha": "center", "va": "center", "color": INK, **look})
 
 
-def draw_node(ax, x, y, text, color=FAINT):
+def draw_node(ax, x, y, text):
     """A box with a text at the point (x, y)."""
     say(ax, x, y, text, zorder=4, **MONO,
-        bbox={"boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.2)})
+        bbox={"boxstyle": "round,pad=0.3", "edgecolor": FAINT, "facecolor": tint(FAINT, 0.2)})
 
 
 # ---------------------------------------------------------------- one node as water in pipes
 
 
-def tuple_flows(rule, draft_probs, target_mass, k):
+def tuple_flows(local, draft_probs, k):
     """What each set of k drawn tokens sends where, by listing all V^k draws.
 
-    rule: a single-step rule's class; draft_probs, target_mass (V,)
-    -> {tuple of tokens, ascending: [its probability, {token: flow}]}.
+    local: a single-step rule, built for this one problem; draft_probs (V,)
+    -> {tuple of tokens, ascending: [its probability, the flow to each token (V,)]}.
     """
-    local = rule(draft_probs[None], target_mass[None], k)
     flows = {}
-    for drawn in itertools.product(np.flatnonzero(draft_probs).tolist(), repeat=k):
-        mass = draft_probs[list(drawn)].prod()
-        entry = flows.setdefault(tuple(sorted(drawn)), [0.0, {}])
+    for drawn in itertools.product(np.flatnonzero(draft_probs), repeat=k):
+        mass = draft_probs[[*drawn]].prod()
+        entry = flows.setdefault(tuple(sorted(drawn)), [0.0, np.zeros(len(draft_probs))])
         entry[0] += mass
-        for token, share in zip(drawn, local.accept(np.array([drawn]))[0], strict=True):
-            entry[1][token] = entry[1].get(token, 0.0) + mass * share
+        np.add.at(entry[1], [*drawn], mass * local.accept(np.array([drawn]))[0])
     return flows
 
 
-def draw_pipe(ax, start, end, flow, capacity=0, wide=WIDE):
+def draw_pipe(ax, start, end, flow, capacity=0):
     """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
     capacity 0: no limit.
@@ -77,40 +75,38 @@ def draw_pipe(ax, start, end, flow, capacity=0, wide=WIDE):
     x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
     color = RED if 0 < capacity < flow - 1e-9 else BLUE
     for width, tone in ((capacity, tint(GREY, 0.5)), (flow, tint(color, 0.6))):
-        ax.fill_between(x, y - wide * width / 2, y + wide * width / 2, color=tone, linewidth=0)
+        ax.fill_between(x, y - WIDE * width / 2, y + WIDE * width / 2, color=tone, linewidth=0)
     limit = f" of {two_digits(capacity)}" if capacity else ""
     say(ax, x[30], y[30], two_digits(flow) + limit, zorder=5,
         path_effects=[withStroke(linewidth=3, foreground="white")])
 
 
-def draw_bar(ax, x, widths, middle, wide, name=""):
+def draw_bar(ax, x, widths, middle, name):
     """A bar that pipes of these widths leave or reach, side by side -> where each of them does."""
-    total = wide * sum(widths)
-    ax.bar(x, total, 0.04, middle - total / 2, color=tint(FAINT, 0.5))
-    say(ax, x, middle - total / 2 - 0.05, name, va="bottom")
-    return middle - total / 2 + wide * (np.cumsum(widths) - np.array(widths) / 2)
+    ends = middle + WIDE * (np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2)
+    say(ax, x, ends[0] - WIDE * widths[0] / 2 - 0.05, name, va="bottom")
+    return ends
 
 
-def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, wide=WIDE):
+def draw_flow(rule, draft_probs, target_mass, k, title, ax=None):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
     rule: a single-step rule's class; draft_probs, target_mass (V,). One candidate is its own
     tuple, so that its second column is left out. The title may name {total}, all that arrives.
     """
-    flows = tuple_flows(rule, draft_probs, target_mass, k)
-    out = rule(draft_probs[None], target_mass[None], k).out[0]
+    local = rule(draft_probs[None], target_mass[None], k)
+    flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], min(k, 2) + 1
     ax, middle = ax or new_axes(height=3), (len(flows) - 1) / 2
-    level, last = np.linspace(0, 2 * middle, len(out)), min(k, 2) + 1
-    starts = draw_bar(ax, 0, [mass for mass, _ in flows.values()], middle, wide, "drafter")
-    ends = draw_bar(ax, last, np.maximum(out, target_mass), middle, wide, "accepted")
+    level = np.linspace(0, 2 * middle, len(out))
+    starts = draw_bar(ax, 0, [mass for mass, _ in flows.values()], middle, "drafter")
+    ends = draw_bar(ax, last, np.maximum(out, target_mass), middle, "accepted")
     for y, (X, (mass, shares)) in enumerate(flows.items()):
-        draw_pipe(ax, (0, starts[y]), (1, y), sum(shares.values()), mass, wide)
-        draw_bar(ax, 1, [mass], y, wide)
+        draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass)
         draw_node(ax, 1, y, "".join("etm"[z] for z in X))
-        for token, flow in shares.items() if k > 1 else ():
-            draw_pipe(ax, (1, y), (2, level[token]), flow, wide=wide)
+        for z in np.flatnonzero(shares) if k > 1 else ():
+            draw_pipe(ax, (1, y), (2, level[z]), shares[z])
     for z, y in enumerate(level):
-        draw_pipe(ax, (last - 1, y), (last, ends[z]), out[z], target_mass[z], wide)
+        draw_pipe(ax, (last - 1, y), (last, ends[z]), out[z], target_mass[z])
         draw_node(ax, last - 1, y, "etm"[z])
     return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.6, -0.4))
@@ -120,21 +116,19 @@ def draw_flow(rule, draft_probs, target_mass, k, title, ax=None, wide=WIDE):
 
 
 def draw_numbers(shape, names, lines, title):
-    """A tree from the root down, a grey band a layer, with lines of text beside each node.
+    """A tree from the root down, a grey band a layer, with a text beside each node.
 
-    names (N): of the nodes; lines (N): of each node.
+    names (N): of the nodes; lines (N): the text of each.
     """
     across, ax = tree_rows(shape.children), new_axes(height=0.5 + 1.05 * len(shape.layers))
-    for depth in range(len(shape.layers)):
+    for depth in range(1, len(shape.layers)):
         ax.axhspan(depth - 0.43, depth + 0.43, color=tint(GREY, 0.15), zorder=0)
-        say(ax, -0.38, depth - 0.38, f"layer {depth}" if depth else "root", color=FAINT, ha="left",
-            va="top")
-    for v, parent in enumerate(shape.parents):
-        x, y = across[v], shape.depths[v]
+        say(ax, -0.38, depth - 0.38, f"layer {depth}", color=FAINT, ha="left", va="top")
+    for v, (x, y) in enumerate(zip(across, shape.depths, strict=True)):
         if v:
-            ax.plot([across[parent], x], [y - 1, y], color=GREY, zorder=1)
-        draw_node(ax, x, y, names[v], BLUE)
-        say(ax, x + 0.15, y, "\n".join(lines[v]), ha="left", zorder=3)
+            ax.plot([across[shape.parents[v]], x], [y - 1, y], color=GREY, zorder=1)
+        draw_node(ax, x, y, names[v])
+        say(ax, x + 0.15, y, lines[v], ha="left", zorder=3)
     return canvas(ax, title, (-0.4, max(across) + 0.7), (shape.depths.max() + 0.45, -0.45))
 
 
@@ -167,36 +161,40 @@ def draw_offers(scores):
 
 # ---------------------------------------------------------------- where the path ends
 
+NODES = "root", *"1234"  # of the lesson's tree
 
-def draw_ends(shape, trees, node, title, u=None):
+def draw_one_draw(ends, node, u):
+    """Where does the path end, if the draw is u? ends (5,): P[the path ends at v]."""
+    ax = new_axes(height=1.7)
+    draw_parts(ax, 0, 1, dict(zip(NODES, ends, strict=True)), BLUE, node)
+    for v, edge in enumerate(np.cumsum(ends[:-1])):  # so that two narrow ones do not meet
+        say(ax, edge, 0.75, short(edge), ha=("right", "left")[v % 2])
+    ax.plot([u, u], [-0.6, 0.5], color=INK, linestyle="--")
+    say(ax, u, -0.8, f"u = {short(u)}")
+    return canvas(ax, "One draw: where does the path end?", (-0.03, 1.06), (1, -1))
+
+
+def draw_ends(trees, node, title):
     """Where does the path end? For each tree a bar of length 1, as high as the tree is probable.
 
-    trees: [(what was drawn in the deepest layer, its probability, P[the path ends at v] (N,))];
-    node: the one in dark blue; u: a draw, a dashed line in the last bar.
+    trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))]; node: the one
+    in dark blue, a name.
     """
-    high = 0.85 * len(trees)  # inches
-    ax, y, mean = new_axes(height=high + 1.4), 0.0, np.zeros(2)
+    ax, y, mean = new_axes(height=4.8), 0.0, 0.0
 
     def line(y, texts, **look):
         for x, text in zip((-0.1, 1.14, 1.4), texts, strict=True):
             say(ax, x, y, text, **look)
 
-    line(-0.3, ("drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}"), color=FAINT)
-    for depth, layer in enumerate(shape.layers[1:], start=1):
-        from_, to = trees[0][2][:layer.rows[0]].sum(), trees[0][2][:layer.rows[-1] + 1].sum()
-        say(ax, (from_ + to) / 2, -0.12, f"layer {depth}", color=FAINT)
+    line(-0.11, ("drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}"), color=FAINT)
     for drawn, chance, ends in trees:
-        middle, numbers = y + high * chance / 2, (ends[:shape.layers[-1].rows[0]].sum(), ends[node])
-        draw_parts(ax, middle, 0.95 * high * chance, dict(zip(
-            ["root", *map(str, range(1, len(ends)))], ends, strict=True)), BLUE, str(node))
-        line(middle, (drawn, *map(short, numbers)))
-        mean, y = mean + chance * np.array(numbers), y + high * chance
-    if u is None:
-        line(y + 0.2, ("mean", *map(short, mean)), fontweight="bold")
-    else:
-        ax.plot([u, u], [0, y + 0.1], color=INK, linestyle="--")
-        say(ax, u, y + 0.25, f"u = {short(u)}")
-    return canvas(ax, title, (-0.22, 1.52), (y + 0.4, -0.55))
+        middle, parts = y + chance / 2, dict(zip(NODES, ends, strict=True))
+        numbers = np.array([ends[:3].sum(), parts[node]])
+        draw_parts(ax, middle, 0.95 * chance, parts, BLUE, node)
+        line(middle, (f"{drawn}\n({short(chance)})", *map(short, numbers)))
+        mean, y = mean + chance * numbers, y + chance
+    line(1.06, ("mean", *map(short, mean)), fontweight="bold")
+    return canvas(ax, title, (-0.22, 1.52), (1.12, -0.19))
 
 
 # ---------------------------------------------------------------- what it gains
@@ -205,21 +203,19 @@ def draw_ends(shape, trees, node, title, u=None):
 def draw_gains(groups):
     """What LV adds to TV with each rule: a bar with two standard errors; all on one scale.
 
-    groups: {title: what bench.as_panel returns} -> the Axes.
+    groups: {title: what bench.as_panel returns}, two of them -> the Axes, in percent.
     """
-    ax, y = new_axes(height=0.8 + 0.3 * sum(1.7 + len(rules) for rules in groups.values())), -1.0
-    wide = max(gained + 2 * error for rules in groups.values() for *_, gained, error in
-               rules.values())
+    ax, y = new_axes(height=4.2), -1.0
     for title, rules in groups.items():
         y += 1.7
-        say(ax, -0.25 * wide, y - 0.85, title, ha="left", fontweight="bold")
+        say(ax, -6.7, y - 0.85, title, ha="left", fontweight="bold")
         for name, (tv, lv, gained, error) in rules.items():
             ax.barh(y, gained, 0.6, xerr=2 * error, color=tint(BLUE, 0.75), ecolor=INK)
-            say(ax, -0.25 * wide, y, name, ha="left")
+            say(ax, -6.7, y, name, ha="left")
             say(ax, gained + 2 * error, y, f"  +{gained:.1f} %", ha="left")
-            say(ax, 1.8 * wide, y, f"{tv:.2f} \u2192 {lv:.2f}", ha="right", color=FAINT)
+            say(ax, 18, y, f"{tv:.2f} \u2192 {lv:.2f}", ha="right", color=FAINT)
             y += 1
-    return canvas(ax, "LV instead of TV: tokens per forward", (-0.26 * wide, 1.81 * wide),
+    return canvas(ax, "LV instead of TV, on the same trees: tokens per forward", (-6.7, 18),
                   (y - 0.3, -0.6))
 
 
@@ -227,28 +223,27 @@ def draw_gains(groups):
 
 
 def step_round(args, dataset, device, prompt):
-    """An instructive round of K-SEQ under the layer lift -> its trace; see
+    """An instructive round of RRS under the layer lift -> its trace; see
     nanogpt/pictures/step.py."""
     target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
                      for size in (args.size, "draft"))
-    dice, decode, rule = VisibleDice(args.seed), dataset.tokenizer.decode, LayerVerification(KSEQ)
+    # Seed 8 has a round that every layer could have ended.
+    dice, rule = VisibleDice(args.seed + 7), LayerVerification(RRS)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")
     steps = decode_layered(target, TreeGPT(small), rule, shape_parents(SHAPES["multi-chain"], 2, 3),
                            prompt, Sampler(1.0), dice, Sampler(1.0, top_k=20))
     rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
                    lambda: (scored[-1][0][0], *(x[0] for x in judged[-1])))
-    # Both branches have a score, and the draw falls where much is.
-    clear = [r for r in rounds if min(r["note"][0][1:3]) > 0.15
-             and r["note"][1][r["kept"][-1]] > 0.25]
-    one = instructive(clear or rounds, decode)
+    # Both branches have a score, and the root has a part of the draw, as the path's end has.
+    one = max(rounds, key=lambda r: min(*r["note"][0][1:3], *r["note"][1][[0, r["kept"][-1]]]))
     scores, ends, owed = one["note"]
-    end = one["kept"][-1]
-    owed = owed[end] / owed[end].sum() if owed[end].sum() > 0 else np.array(one["p"][end])
+    owed = owed[one["kept"][-1]]
     return trace(
-        one, decode, dataset.vocab_size, chapter="06", title="Layer verification", rule="layers",
-        drafted="drawn", twice=True, scores=scores.tolist(), ends=ends.tolist(),
-        owed=owed.tolist(), scores_are="a_v, the chance that the path goes through",
+        one, dataset.tokenizer.decode, dataset.vocab_size, chapter="06",
+        title="Layer verification", rule="layers", drafted="drawn", twice=True,
+        scores=scores.tolist(), ends=ends.tolist(), owed=(owed / owed.sum()).tolist(),
+        scores_are="a_v, the chance that the path goes through",
         say_draft="The same token may come twice after the same node.",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
-        f"{SIZES['draft'].label} drafter, two chains of 3, LV + K-SEQ, temperature 1",
+        f"{SIZES['draft'].label} drafter, two chains of 3, LV + RRS, temperature 1",
         say_verify="Now p and q are known at every node, and the rule can begin.")

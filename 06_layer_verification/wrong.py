@@ -37,10 +37,10 @@ WRONG = {
     }),
     "score_children": slips(score_children, {
         "the target is not scaled by A (or is normalised again)": ("A[:, None, None] * ", ""),
-        "the target is scaled by a_v instead of A: lossless, but shorter": (
-            "A[:, None, None] *", "scores[:, :, None] *"),
         "the target is scaled by a_v and nothing by lambda_v": (
             "A[:, None, None] *", "scores[:, :, None] *", SHARE, "1"),
+        "the target is scaled by a_v instead of A: lossless, but shorter": (
+            "A[:, None, None] *", "scores[:, :, None] *"),
         "the flow is not scaled by lambda_v": ("share * local.out", "local.out"),
         "equal children each get the whole probability of their token": (
             "share * accepted,", "share * np.einsum('bnj,bnij->bni', accepted, "
