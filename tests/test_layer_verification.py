@@ -357,8 +357,9 @@ def test_means_over_drawn_trees_agree_with_the_mean_over_all_trees(shape_name):
     shape, arrays, _, probability = all_trees(parents, models)
     drawn = pair.draw_trees(shape, 20_000, 0)
     for name in rules_for(shape_name, 2):
-        expected = probability @ (toy_experiment.RULES[name].judge(shape, *arrays)[0] @ shape.depths)
-        lengths = toy_experiment.RULES[name].expected_length(shape, *drawn)
+        rule = toy_experiment.RULES[name]
+        expected = probability @ rule.judge(shape, *arrays)[0] @ shape.depths
+        lengths = rule.expected_length(shape, *drawn)
         error = lengths.std() / len(lengths) ** 0.5
         # 6 standard errors: a false alarm in about one of 5e8 comparisons.
         assert abs(lengths.mean() - expected) < 6 * error + 1e-6, name
