@@ -8,7 +8,6 @@ import torch
 
 from bench import CHAIN, round_in_steps
 from chain_specdec import GPTDraft, speculate_chain
-from nanogpt.bench import PLAIN
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -50,18 +49,18 @@ def draw_lines(title, lines):
     return canvas(ax, title, None, (len(lines) - 0.7, -0.8))
 
 
-def draw_five_tokens(results):
+def draw_five_tokens(curve, results):
     """Five tokens written, read, and guessed before they are read, in forwards of one row. -> Axes
 
-    results: as in bench.
+    curve: c(1) and c(5), see cost_curve; results: as in bench.
     """
-    one = round_in_steps(results, PLAIN)[2]
-    draft, read = (part / one for part in round_in_steps(results, CHAIN)[1:3])
-    reading = (read, "verify", "5 rows")
+    _, draft, verify, _ = round_in_steps(results, CHAIN)
+    read = curve[5] / curve[1]
+    both, reading = read * (1 + draft / verify), (read, "verify", "5 rows")
     return draw_lines("Reading is cheap, writing is not", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.2f} c(1)": [reading],
-        f"guess 4 (brown), then read 5: {draft + read:.2f} c(1)": [(draft, "draft", ""), reading]})
+        f"guess 4 (brown), then read 5: {both:.2f} c(1)": [(both - read, "draft", ""), reading]})
 
 
 def draw_round(results):
