@@ -12,16 +12,20 @@ from nanogpt.model import KVCache
 from nanogpt.sampling import Sampler
 from tree_attention import TreeDrafter, ancestor_mask, multi_round, speculate, verify, walk
 
+SEES = "mask[row] |= mask[parents[row]]"
 RETURN = "return torch.from_numpy(mask)"
+GATHER = "self.kv[..., self.length:self.length + n, :] = self.kv.index_select(-2, index)"
 WRONG = {
     "ancestor_mask": slips(ancestor_mask, {
         "siblings are visible": (
             RETURN, f"mask |= np.tril(parents[:, None] == parents)\n    {RETURN}"),
         "the root is not visible": (RETURN, f"mask[1:, 0] = False\n    {RETURN}"),
         "the causal mask is used": ("np.eye", "np.tri"),
-        "only the parent is visible, not its ancestors": (
-            "mask[row] |= mask[parents[row]]", "mask[row, parents[row]] = True"),
+        "only the parent is visible, not its ancestors": (SEES, "mask[row, parents[row]] = True"),
+        "only the root, the parent and the node itself are visible": (
+            SEES, "mask[row, [0, parents[row]]] = True"),
         "the root's parent, -1, is taken for the last row": ("range(1, ", "range("),
+        "the mask holds numbers, not bools": (RETURN, f"{RETURN}.float()"),
         "a node does not see itself": (
             RETURN, f"np.fill_diagonal(mask, False)\n    {RETURN}"),
     }),
@@ -39,6 +43,9 @@ WRONG = {
         "the rows are counted from the start of the cache": (
             "[self.length + row ", "[row "),
         "the root is not gathered": ("    n = ", "    rows = rows[1:]\n    n = "),
+        "the rows are sorted": ("    n = ", "    rows = sorted(rows)\n    n = "),
+        "only the keys are gathered": (GATHER, GATHER.replace("[...", "[:, 0, ...").replace(
+            "kv.index", "kv[:, 0].index")),
         "the length does not move": ("self.length += n", "pass"),
     }),
     "multi_round": slips(multi_round, {

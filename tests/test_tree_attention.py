@@ -128,8 +128,9 @@ def test_the_lessons_five_changes():
 
 
 @pytest.mark.parametrize("name, sentence", wrong_variants(
-    WRONG, "ancestor_mask", "walk",
-    but=("only the first child is looked at",)), ids=str)  # shorter, and lossless
+    WRONG, "ancestor_mask", "walk", but=("the mask holds numbers, not bools",
+    "only the root, the parent and the node itself are visible",  # all there are at depth 2
+    "only the first child is looked at")), ids=str)  # shorter, and lossless
 def test_wrong_masks_and_walks_are_caught(monkeypatch, name, sentence):
     # The depth must stay right: it is read off the mask, and is not what is tested here.
     monkeypatch.setattr(Tree, "depths", property(
