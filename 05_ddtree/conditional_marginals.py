@@ -4,7 +4,7 @@ A marginal q_k knows the text, but not the tokens drafted before it. Where the t
 "to" or "an", q_1 offers t and a, q_2 offers o and n, and the tree drafts "tn" and "ao" as gladly.
 A transition table for each slot mends the nearest part of this:
 
-    q_k(x | v) = softmax(h_k + W_k[v])[x]     h (L, V): the pass's logits; W (L, V, V): learned
+    q_k(x | v) = softmax(l_k + W_k[v])[x]     l (L, V): the pass's logits; W (L, V, V): learned
 
 where v is the token before slot k: the root for slot 1, the parent in the tree for the others. The
 table is trained with the network, in the same time (train_drafter.py). A prefix now has the
@@ -32,7 +32,7 @@ from tree_attention import TreeDrafter, multi_round, speculate  # chapter 02
 class Children:
     """The children that the heap may ask for: for each slot and token before it, the best first.
 
-    logits (L, V): h of one pass; table (L, V, V): W; temperature: of the drafter, > 0; most: how
+    logits (L, V): l of one pass; table (L, V, V): W; temperature: of the drafter, > 0; most: how
     many children a node can have at all. numpy arrays.
     """
 

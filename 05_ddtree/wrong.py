@@ -83,7 +83,7 @@ WRONG = {
 LENGTHS = {
     "from past rounds": PricedChainDrafter.draft,
     "ends before a disliked draft": next(iter(WRONG["draft"].values())),
-    "ends behind it": changed(PricedChainDrafter.draft, DRAW,
+    "ends after it": changed(PricedChainDrafter.draft, DRAW,
                               CUT.replace("[:keep]", "[:keep + 1]")),
 }
 
