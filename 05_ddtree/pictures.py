@@ -18,10 +18,8 @@ from nanogpt.pictures.plots import (
     INK,
     MONO,
     NEWLINE,
-    ORANGE,
     SKY,
     canvas,
-    draw_cells,
     new_axes,
     plain_frame,
     tint,
@@ -125,25 +123,14 @@ def draw_judged(tables, looks):
     for name, (color, style) in looks.items():
         runs = [results[name] for results in tables.values()]
         taus = [summarize(found)["tau"] for found in runs]
-        ax.errorbar(list(tables), taus, list(map(tau_uncertainty, runs)), color=color,
-                    linestyle=style, marker="o", capsize=2)
+        ax.errorbar(list(tables), taus, [*map(tau_uncertainty, runs)], fmt="o" + style,
+                    color=color, capsize=2)
         lowest = min(lowest - 0.12, taus[-1])  # one name under the other
         ax.text(1.04, lowest, f"{taus[-1]:.2f} {name}", va="center", color=color)
     ax.set(xlim=(0.15, 1.95), xticks=list(tables))
     plain_frame(ax, "As the text opens, drawn drafts lose less (tau)")
-    ax.set_xlabel("temperature", x=0.25, color=INK)
+    ax.set_xlabel("temperature", x=0.25)
     return ax
-
-
-def draw_hidden():
-    """25 draws from t .8, a .2; each a is hidden, and the target draws afresh -> the Axes."""
-    ax = new_axes(height=2.2)
-    for y, colors, letters in ((3.2, (SKY, GREY), "aaaaa"), (1.2, (BLUE, ORANGE), "tttta")):
-        draw_cells(ax, y, "t" * 20 + letters, [colors[0]] * 20 + [colors[1]] * 5)
-    for x, y, said in ((0, 4.15, "the drafter draws"), (0, 2.15, "the text begins with"),
-                       (16, 2.15, "hidden: a new draw")):
-        ax.text(x, y, said, color=INK)
-    return canvas(ax, "Hide every a: of 25 texts 24 begin with t", (0, 25), (1, 4.9))
 
 
 # ---------------------------------------------------------------- the heap
