@@ -96,7 +96,7 @@ def draw_orders(start, root, trees, text_of_token, watched, nodes=12):
     orders = []
     for x, (title, children) in enumerate(trees.items()):
         look = {"ha": ("right", "left")[x], "va": "center"}
-        ax.text(x, -1.2, title, color=INK, **look)
+        ax.text(x, -1.2, title, **look)
         paths = [start]
         for y, (token, parent, mass) in zip(
                 range(nodes), best_first(root, children), strict=False):
@@ -113,24 +113,20 @@ def draw_orders(start, root, trees, text_of_token, watched, nodes=12):
 # ---------------------------------------------------------------- drawn drafts
 
 
-def draw_judged(tables, looks):
-    """Tau over the temperature, with two standard errors, a line a method -> the Axes.
+def draw_judged(ax, tables, looks):
+    """Tau over the temperature, with two standard errors, a line a method.
 
     tables: {temperature: results of nanogpt.bench.compare}; looks: {method: colour, line's style},
     from the top of the picture's right edge to its bottom.
     """
-    ax, lowest = new_axes(height=4.4), 9.0
+    lowest = 9.0
     for name, (color, style) in looks.items():
         runs = [results[name] for results in tables.values()]
         taus = [summarize(found)["tau"] for found in runs]
-        ax.errorbar(list(tables), taus, [*map(tau_uncertainty, runs)], fmt="o" + style,
-                    color=color, capsize=2)
+        ax.errorbar(list(tables), taus, [*map(tau_uncertainty, runs)], fmt=style, color=color,
+                    capsize=2)
         lowest = min(lowest - 0.12, taus[-1])  # one name under the other
         ax.text(1.04, lowest, f"{taus[-1]:.2f} {name}", va="center", color=color)
-    ax.set(xlim=(0.15, 1.95), xticks=list(tables))
-    plain_frame(ax, "As the text opens, drawn drafts lose less (tau)")
-    ax.set_xlabel("temperature", x=0.25)
-    return ax
 
 
 # ---------------------------------------------------------------- the heap
