@@ -25,9 +25,11 @@ from dual_draft_routing import (
     mean_confidence,
     route,
 )
-from nanogpt.bench import PLAIN, plain
+from nanogpt.bench import PLAIN, plain, summarize
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode, tokens_on
+from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
+from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget
 from nanogpt.replay import agreement, print_gains, rounds_of, tau, trees_everywhere
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_kinds
@@ -99,10 +101,10 @@ def stories(target, heads, prompts, sampler, length, kind=0):
 
 def choices(step):
     """Which head does each router keep?"""
-    return {"head 1": 0, "head 2": 1,
+    return {"verse head": 0, "code head": 1,
             "the surer head": route(step.means[:2]),
             "each prompt's own head": step.kind,
-            "one head, trained on both": 2,
+            "one head for both": 2,
             "the oracle": route(step.lengths[:2])}
 
 
@@ -110,8 +112,9 @@ ROUTERS = list(choices(Proposal([0, 0], [0, 0])))
 
 
 def replay(proposals, router):
-    """The rounds of what propose_everywhere gave; router: a name in `choices`."""
-    return rounds_of({root: step.lengths[choices(step)[router]]
+    """The rounds of what propose_everywhere gave; router: a name in `choices`, or a head's number.
+    """
+    return rounds_of({root: step.lengths[choices(step).get(router, router)]
                       for root, step in proposals.items()})
 
 
@@ -131,19 +134,60 @@ def two_kinds(known):
     return found
 
 
-def print_opinions(known):
+def print_opinions(known, heads):
     """What each head expects of itself at a position, and what the target would have accepted; how
-    often the router keeps it."""
+    often the router keeps it, and how often it reaches further than the other.
+
+    known: {kind: propose_everywhere of each text}; heads: two names.
+    """
     rows = []
     for kind, texts in known.items():
         steps = [step for text in texts for step in text.values()]
-        for head, name in enumerate(("verse", "code")):
+        for head, name in enumerate(heads):
             expects = mean(8 * step.means[head] for step in steps)
             accepted = mean(step.lengths[head] for step in steps)
-            chosen = mean(route(step.means[:2]) == head for step in steps)
-            rows.append([f"{name} on {kind}", f"{expects:.2f}", f"{accepted:.2f}",
-                         f"{accepted / expects:.2f}", f"{chosen:.0%}"])
-    cli.print_table(["head on text", "expects", "gets", "ratio", "kept"], rows)
+            kept = mean(route(step.means[:2]) == head for step in steps)
+            further = mean(step.lengths[head] > step.lengths[1 - head] for step in steps)
+            rows.append([f"{name}/{kind}", f"{expects:.2f}", f"{accepted:.2f}",
+                         f"{accepted / expects:.2f}", f"{kept:.0%}", f"{further:.0%}"])
+    cli.print_table(["head/where", "says", "gets", "ratio", "kept", "wins"], rows)
+
+
+def print_taus(found):
+    """tau of each router, and what is gained. found: of two_kinds."""
+    cli.print_table(["tau", "verse", "code", "both"],
+                    [[router, *(f"{tau(rounds):.2f}" for rounds in kinds.values())]
+                     for router, kinds in found.items()])
+    print()
+    both = {router: kinds["both"] for router, kinds in found.items()}
+    print_gains(both, "code head", "the surer head", "the oracle")
+    print_gains(both, "the surer head", *ROUTERS[3:5])
+
+
+def tell(kinds, target, heads, sampler):
+    """24 stories of each kind -> {kind: texts}, {kind: propose_everywhere of each text}."""
+    told = {kind: stories(target, heads.values(), held_out_prompts(kinds[kind], 24), sampler, 128,
+                          number) for number, kind in enumerate(("verse", "code"))}
+    return [{kind: story[part] for kind, story in told.items()} for part in (0, 1)]
+
+
+def bias_and_tau(target, heads, prompts, router, accept, rounds=2):
+    """Is a changed loop's text right on toys, for so many rounds, and which tau has it here?
+
+    router: makes a drafter of two; accept: see speculate -> total variation, tau, as texts.
+    """
+    sampler, model, start = Sampler(1), ToyModel(5, vocab=3), [0, 1]
+    toys = drafters([ToyHead(8), ToyHead(9)], 3, depth=2, top_k=2)
+
+    def loop(target, pair, prompt, dice):
+        return speculate(target, router(pair), prompt, sampler, dice, accept)
+
+    texts = loop_distribution(lambda dice: loop(ToyTarget(model), toys, start, dice),
+                              model, sampler, start, rounds, length=4)
+    runs = [collect(loop(target, drafters(heads), prompt, Dice(i)), 80)
+            for i, prompt in enumerate(prompts)]
+    bias = total_variation(texts, target_distribution(model, sampler, start, 4))
+    return f"{bias:.3f}", f"{summarize(runs)['tau']:.2f}"
 
 
 def main(argv=None):
@@ -151,17 +195,10 @@ def main(argv=None):
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain)
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
-        known = {kind: stories(target, heads.values(), held_out_prompts(kinds[kind], 24),
-                               Sampler(temperature), 128, number)[1]
-                 for number, kind in enumerate(("verse", "code"))}
-        found = two_kinds(known)
-        print(f"\ntemperature {temperature:g}; head 1 has learned verse, head 2 code\n")
-        cli.print_table(["tau", "verse", "code", "both"],
-                        [[router, *(f"{tau(rounds):.2f}" for rounds in kinds.values())]
-                         for router, kinds in found.items()])
-        print_gains({router: kinds["both"] for router, kinds in found.items()}, "head 2",
-                    *ROUTERS[2:])
-        print_opinions(known)
+        known = tell(kinds, target, heads, Sampler(temperature))[1]
+        print("\ntemperature", temperature)
+        print_taus(two_kinds(known))
+        print_opinions(known, ["verse", "code"])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The lesson's pictures: two heads on one target, and whose guesses reached further.
 
-Green is head 1, pink head 2, orange the token that the target chose. In the lesson head 1 has
-learned verse, head 2 code.
+Green is the verse head (or head 1), pink the code head (or head 2), orange the token that the
+target chose.
 """
 
 import math
@@ -19,6 +19,7 @@ from nanogpt.pictures.plots import (
     MONO,
     NEWLINE,
     ORANGE,
+    canvas,
     draw_tree,
     new_axes,
     tint,
@@ -29,20 +30,9 @@ from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, wat
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from train_heads import get_target_and_heads
-from tree_attention import (
-    Tree,  # chapter 02
-    speculate,  # chapter 02
-)
+from tree_attention import Tree, speculate  # chapter 02
 
 NAMES = "verse head", "code head"
-TAB = "\u21e5"
-
-
-def titled(ax, title):
-    """The Axes without its frame, under a title."""
-    ax.set_title(title, color=INK, fontsize=12, loc="left")
-    ax.axis("off")
-    return ax
 
 
 def box(ax, x, y, text, color):
@@ -83,8 +73,7 @@ def draw_heads(read, trees, scores, text_of_token):
             probability = two_digits(math.exp(logs[row + 1] - logs[row]))
             box(ax, x, y + side, f"{texts[row + 1]} {probability}", color)
             arrow(ax, (x, y), (x, y + side), color)
-    ax.set(xlim=(-0.35, 5), ylim=(-3.2, 3.2))
-    return titled(ax, "Each guess, and how sure the head is of it")
+    return canvas(ax, "Each guess, and how sure the head is of it", (-0.35, 5), (-3.2, 3.2))
 
 
 def lines_of(texts, places, width):
@@ -117,13 +106,13 @@ def draw_further(stories, shown, width=44):
                 one, two = known[place].lengths[:2] if place in known else (0, 0)
                 if one != two:
                     ax.add_patch(plt.Rectangle((x - 0.5, y - 0.47), 0.98, 0.94, facecolor=tint(
-                        HEADS[two > one], 0.65 - 0.25 * (two > one))))
-                text = texts[place].replace("\n", NEWLINE).replace("\t", TAB)
+                        HEADS[two > one], 0.5)))
+                text = texts[place].replace("\n", NEWLINE).replace("\t", "\u21e5")
                 ax.text(x, y, text, ha="center", va="center",
                         color=INK if place in known else FAINT, **MONO)
         y += 1.6
-    ax.set(xlim=(-0.6, width - 0.4), ylim=(height, -0.6))
-    return titled(ax, "After each character: whose guesses were right for longer?")
+    return canvas(ax, "After each character: whose guesses were right for longer?",
+                  (-0.6, width - 0.4), (height, -0.6))
 
 
 def draw_rivals(trees, scores, text_of_token):
@@ -141,28 +130,9 @@ def draw_rivals(trees, scores, text_of_token):
                   colors=[ORANGE] + [HEADS[h]] * (n - 1), ax=ax)
         ax.texts[-1].set_text("on each edge: c of the node at its right end" if h else "")
         verified = ", so it is verified" if h == route(means) else ""
-        titled(ax, f"{NAMES[h]}: mean confidence {means[h]:.2f}{verified}")
+        canvas(ax, f"{NAMES[h]}: mean confidence {means[h]:.2f}{verified}",
+               ax.get_xlim(), ax.get_ylim())
     return axes
-
-
-def draw_taus(routers):
-    """tau of each router: a bar for all prompts, a dot for those of each kind -> the Axes.
-
-    routers: {name: {"verse": tau, "code": tau, "both": tau}}, the two heads first.
-    """
-    routers = dict(zip([*NAMES, *list(routers)[2:]], routers.values(), strict=True))
-    ax = new_axes(height=0.6 + 0.72 * len(routers))
-    for y, (name, tau) in enumerate(routers.items()):
-        ax.barh(y - 0.2, tau["both"], 0.42, color=tint([*HEADS, GREY][min(y, 2)], 0.6))
-        ax.text(0.06, y - 0.2, name, va="center", color=INK)
-        ax.text(tau["both"], y - 0.2, f" {tau['both']:.2f}", va="center", color=INK,
-                fontweight="bold")
-        low, high = sorted(("verse", "code"), key=tau.get)
-        ax.plot([tau[low], tau[high]], [y + 0.2] * 2, "o-", color=FAINT, markersize=4)
-        ax.text(tau[low] - 0.1, y + 0.2, f"{low} {tau[low]:.2f}", ha="right", va="center")
-        ax.text(tau[high] + 0.1, y + 0.2, f"{high} {tau[high]:.2f}", va="center")
-    ax.set(xlim=(0, 5.2), ylim=(len(routers) - 0.4, -0.6))
-    return titled(ax, "Tokens per forward: all prompts, and each kind")
 
 
 def step_round(args, dataset, device, prompt):

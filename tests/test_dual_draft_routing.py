@@ -184,19 +184,19 @@ def test_replaying_a_text_is_decoding_it():
     starts = bench.registry(target, heads, Sampler(0), 6)
     text = prompt + collect(starts["plain"](prompt, 0), 50).tokens
     known = bench.propose_everywhere(target, bench.drafters(heads, 6), text, len(prompt))
-    for name, router in (("head 1 alone", "head 1"), ("head 2 alone", "head 2"),
+    for name, router in (("head 1 alone", 0), ("head 2 alone", 1),
                          ("routed", "the surer head")):
         real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
         assert bench.replay(known, router)[:len(real)] == real
 
 
 def test_routers_by_hand():
-    """Two tokens behind the root. Head 1 guesses the first, head 2 none, and is the surer
-    one: 2 tokens in 1 round for head 1 and the oracle, in 2 for head 2 and the router."""
+    """Two tokens behind the root. The verse head guesses the first, the code head none, and is
+    the surer one: 2 tokens in 1 round for verse and the oracle, in 2 for code and the router."""
     known = {0: bench.Proposal([1, 0], [.2, .3]), 1: bench.Proposal([0, 0], [.2, .2])}
     assert {router: bench.tau([bench.replay(known, router)]) for router in (
-        "head 1", "head 2", "the surer head", "the oracle")} == {
-            "head 1": 2, "head 2": 1, "the surer head": 1, "the oracle": 2}
+        "verse head", "code head", "the surer head", "the oracle")} == {
+            "verse head": 2, "code head": 1, "the surer head": 1, "the oracle": 2}
 
 
 def test_a_gain_by_hand():
