@@ -55,6 +55,29 @@ def test_a_lesson_asks_before_it_shows(path):
         assert not early, f"{name} is shown before it is asked"
 
 
+@pytest.mark.parametrize("path", LESSONS)
+def test_a_lesson_takes_the_minutes_that_it_says(path):
+    """180 words or 12 visible lines of code a minute, and a minute for each picture and table."""
+    prose, code, shown, folded = "", [], 0, 0
+    for cell, source, _ in cells(path):
+        lines = [line for line in source.splitlines() if line]
+        if cell["cell_type"] == "markdown":
+            text = re.sub(r"<details>.*?</details>", "", source, flags=re.S)
+            shown += len(re.findall(r"^(?:!\[|\|[-: |]+$)", text, re.M))
+            text = re.sub(r"\]\([^)]*\)|^\|.*", "", text, flags=re.M)  # a formula is a word
+            prose += re.sub(r"\$\$?[^$]+\$\$?", " x ", text)
+        elif cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            folded += len(lines)
+        else:
+            code += lines
+        shown += sum("---" in "".join(output.get("text", ""))
+                     or "image/png" in output.get("data", {}) for output in cell.get("outputs", []))
+    minutes = len(prose.split()) / 180 + len(code) / 12 + shown
+    said = int(re.search(r"Reading takes (?:about )?(\d+) minutes", prose)[1])
+    assert abs(said - minutes) <= 2, f"{minutes:.1f} minutes"
+    assert folded <= 60 and sum(line.startswith(("import ", "from ")) for line in code) <= 6
+
+
 SNIPPETS = [
     pytest.param(code, id=f"{path.parent.name}-{number}")
     for path in [ROOT / "README.md", *sorted(ROOT.glob("0?_*/README.md"))]
