@@ -7,7 +7,7 @@ import torch
 
 from bench import emitted
 from chain_specdec import residual
-from nanogpt.packing import for_decoding, precision_of
+from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     GREY,
@@ -25,7 +25,7 @@ from nanogpt.pictures.plots import (
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.train import get_gpt
+from nanogpt.train import get_pair
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate
 
 
@@ -111,8 +111,7 @@ def save_examples(out):
 
 def step_round(args, dataset, device, prompt):
     """An instructive round of the walk -> its trace; see nanogpt/pictures/step.py."""
-    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
-                     for size in (args.size, "draft"))
+    target, small = get_pair(args, dataset, device)
     sampler, dice, decode = Sampler(1.0), VisibleDice(args.seed), dataset.tokenizer.decode
     steps = speculate(target, TreeDrafter(TreeGPT(small), (2, 2)), prompt, sampler, dice)
     rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)

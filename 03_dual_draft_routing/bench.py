@@ -28,8 +28,7 @@ from dual_draft_routing import (
 from nanogpt.bench import PLAIN, plain, summarize
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode, tokens_on
-from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
-from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget
+from nanogpt.exact.toy_models import ToyHead, loop_bias
 from nanogpt.replay import agreement, print_gains, rounds_of, tau, trees_everywhere
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_kinds
@@ -176,17 +175,14 @@ def bias_and_tau(target, heads, prompts, router, accept, rounds=2):
 
     router: makes a drafter of two; accept: see speculate -> total variation, tau, as texts.
     """
-    sampler, model, start = Sampler(1), ToyModel(5, vocab=3), [0, 1]
-    toys = drafters([ToyHead(8), ToyHead(9)], 3, depth=2, top_k=2)
+    sampler, toys = Sampler(1), drafters([ToyHead(8), ToyHead(9)], 3, depth=2, top_k=2)
 
     def loop(target, pair, prompt, dice):
         return speculate(target, router(pair), prompt, sampler, dice, accept)
 
-    texts = loop_distribution(lambda dice: loop(ToyTarget(model), toys, start, dice),
-                              model, sampler, start, rounds, length=4)
+    bias = loop_bias(lambda toy, dice: loop(toy, toys, [0, 1], dice), sampler, rounds)
     runs = [collect(loop(target, drafters(heads), prompt, Dice(i)), 80)
             for i, prompt in enumerate(prompts)]
-    bias = total_variation(texts, target_distribution(model, sampler, start, 4))
     return f"{bias:.3f}", f"{summarize(runs)['tau']:.2f}"
 
 

@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 
 from iid_trees import SHAPES, shape_parents
 from layer_verification import LayerVerification, decode_layered
-from nanogpt.packing import for_decoding, precision_of
+from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -30,7 +30,7 @@ from nanogpt.pictures.plots import (
 from nanogpt.pictures.step import VisibleDice, remember, trace, watch
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.train import get_gpt
+from nanogpt.train import get_pair
 from single_step_rules import RRS
 from tree_attention import TreeGPT  # chapter 02
 
@@ -225,8 +225,7 @@ def draw_gains(groups):
 def step_round(args, dataset, device, prompt):
     """An instructive round of RRS under the layer lift -> its trace; see
     nanogpt/pictures/step.py."""
-    target, small = (for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
-                     for size in (args.size, "draft"))
+    target, small = get_pair(args, dataset, device)
     # Seed 8 has a round that every layer could have ended.
     dice, rule = VisibleDice(args.seed + 7), LayerVerification(RRS)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")

@@ -30,9 +30,6 @@ from test_dual_draft_routing import (
 from tree_attention import Tree, walk
 
 WRONG = importlib.import_module("04_merged_trees.wrong").WRONG
-# The paper's figure: three draft nodes in each tree, the same root.
-FIRST = Tree([9, 1, 2, 3], [-1, 0, 1, 1])
-SECOND = Tree([9, 1, 4, 5], [-1, 0, 1, 0])
 
 
 def random_tree(seed, vocab=3, size=9):
