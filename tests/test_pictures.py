@@ -1,6 +1,8 @@
 """What a picture must not get wrong: drawn values are given values, a trace is its round."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -140,3 +142,10 @@ def test_the_strip_divides_tokens_by_time():
                for name, rounds, seconds in (("plain", 12, 12.0), ("a tree", 4, 6.0))}
     ax = draw_strip(results)
     assert [bar.get_width() for bar in ax.patches] == pytest.approx([2, 1, 1.5])
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_command_for_step_pages_finds_each_chapters_rooms(chapter):
+    """In a process of its own: here another chapter's bench.py may be loaded already."""
+    code = f"from nanogpt.pictures.step import pictures_of; pictures_of({chapter!r}).step_round"
+    subprocess.run([sys.executable, "-c", code], cwd=step.ROOT, check=True, timeout=120)

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
@@ -164,6 +165,12 @@ def save_gif(html, gif):
     return gif
 
 
+def pictures_of(chapter):
+    """A chapter's pictures.py, imported as from its own folder, with its own bench.py first."""
+    sys.path.insert(0, str(ROOT / chapter))
+    return importlib.import_module(f"{chapter}.pictures")
+
+
 def main(argv=None):
     chapters = sorted(path.parent.name for path in ROOT.glob("0?_*/pictures.py"))
     p = cli.parser("Make a page and a GIF of a real round.")
@@ -180,10 +187,9 @@ def main(argv=None):
     if args.prompt is None:
         args.prompt = dataset.tokenizer.decode(held_out_prompts(dataset, 1)[0])
     prompt = cli.check_decoding(args, dataset)
-    chapter = importlib.import_module(f"{args.chapter}.pictures")
     html = args.out / "step.html"
-    html.write_text(page(chapter.step_round(args, dataset, device, prompt)), encoding="utf-8",
-                    newline="\n")
+    html.write_text(page(pictures_of(args.chapter).step_round(args, dataset, device, prompt)),
+                    encoding="utf-8", newline="\n")
     print(html)
     print(save_gif(html, args.out / "step.gif"))
 
