@@ -17,6 +17,7 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from nanogpt import cli
@@ -158,7 +159,7 @@ def save_gif(html, gif):
             browse(f"{address}&frame={frame}", f"--window-size={WIDTH},{height}",
                    "--force-device-scale-factor=1.5", f"--screenshot={shot}")
             shots.append(Image.open(shot).convert("RGB"))
-    colors = shots[-1].quantize(96)  # the last picture has all colours; one palette for all
+    colors = Image.fromarray(np.hstack(shots)).quantize(200)  # one palette for all
     shots = [shot.quantize(palette=colors, dither=Image.Dither.NONE) for shot in shots]
     shots[0].save(gif, save_all=True, append_images=shots[1:], optimize=True,
                   duration=1000 * SECONDS // len(shots), loop=1)  # twice, then it stands still
