@@ -53,30 +53,6 @@ def shipped(config):
     return found[0] if found else None
 
 
-@contextlib.contextmanager
-def writing(path):
-    """Inside: a failure to write `path` is a ValueError that says why."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(
-            f"checkpoint {path} cannot be written: {error.strerror or error}") from None
-
-
-def prepare(path, retrain=False):
-    """Before training: is there a folder to write to? retrain: an older checkpoint is removed.
-
-    Raises ValueError if the folder cannot be written, or if a folder stands in the file's place.
-    """
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        trial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        trial.touch()
-        trial.unlink()
-        if retrain:
-            path.unlink(missing_ok=True)
-
-
 def save_checkpoint(path, config, state):
     """Write {config, **state}: first under another name, then renamed into place.
 
@@ -87,10 +63,11 @@ def save_checkpoint(path, config, state):
     torch.save({"config": config, **state}, content)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content.getbuffer())
-            os.replace(temporary, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content.getbuffer())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ValueError(f"checkpoint {path} cannot be written: {error.strerror}") from None
     finally:
         with contextlib.suppress(OSError):  # a folder that cannot be written says so for itself
             temporary.unlink(missing_ok=True)

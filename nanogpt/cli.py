@@ -43,7 +43,7 @@ def parser(description):
     """A Parser with the flags that every script takes."""
     p = Parser(description)
     p.add_argument("--corpus", default="shakespeare",
-                   help="'shakespeare' (shipped), 'tiny' (downloaded) or the path of a text file")
+                   help="'shakespeare' (shipped) or the path of a text file")
     p.add_argument("--tokenizer", default="char", choices=TOKENIZERS, help="what a token is")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     p.add_argument("--seed", type=int, default=1,

@@ -1,15 +1,12 @@
 """Corpora and tokenizers: text -> token ids.
 
-Corpora: 'shakespeare' is shipped in data/; 'tiny' is tiny Shakespeare, downloaded once and
-checked; anything else is the path of a text file.
+Corpora: 'shakespeare' is shipped in data/; anything else is the path of a text file.
 Tokenizers: 'char' (one token a character), 'bpe' (a small byte-pair vocabulary shipped in
-data/, run by tiktoken), 'gpt2' (tiktoken downloads it).
+data/, run by tiktoken).
 """
 
 import base64
 import hashlib
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +14,7 @@ import tiktoken
 import torch
 
 DATA = Path(__file__).resolve().parent.parent / "data"
-TINY_URL = (
-    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
-)
-TINY_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-TOKENIZERS = ("char", "bpe", "gpt2")
+TOKENIZERS = ("char", "bpe")
 VOCABULARY = DATA / "shakespeare-bpe-768.tiktoken"  # made by nanogpt/weights.py
 # Words with their leading space, runs of punctuation, line breaks: no token crosses a line end.
 SPLIT = r"""'?[A-Za-z]+| [A-Za-z]+|[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?=\S)|\s+"""
@@ -29,44 +22,19 @@ SPLIT = r"""'?[A-Za-z]+| [A-Za-z]+|[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?=\S)|\s+"""
 
 def load_text(corpus="shakespeare"):
     """Name or path of a corpus -> its text. Raises ValueError if it is missing or empty."""
-    if corpus == "tiny":
-        return download_tiny().decode("utf-8")
     path = DATA / "shakespeare.txt" if corpus == "shakespeare" else Path(corpus)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(
-            f"corpus '{corpus}' cannot be read ({error.strerror}); it must be 'shakespeare', "
-            "'tiny' or the path of a text file"
+            f"corpus '{corpus}' cannot be read ({error.strerror}); it must be 'shakespeare' "
+            "or the path of a text file"
         ) from None
     except UnicodeDecodeError:
         raise ValueError(f"corpus '{corpus}' is not a UTF-8 text file") from None
     if not text.strip():
         raise ValueError(f"corpus '{corpus}' is empty; it must hold some text")
     return text
-
-
-def download_tiny(folder=DATA / "downloads"):
-    """tiny Shakespeare as bytes, from the folder or the network; its SHA-256 is checked."""
-    path = folder / "tinyshakespeare.txt"
-    if path.exists():
-        content = path.read_bytes()
-    else:
-        try:
-            with urllib.request.urlopen(TINY_URL, timeout=30) as answer:
-                content = answer.read()
-        except (urllib.error.URLError, OSError) as error:
-            raise ValueError(
-                f"corpus 'tiny' could not be downloaded ({error}); use the shipped 'shakespeare', "
-                f"or put the file there by hand: {path}"
-            ) from None
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != TINY_SHA256:
-        raise ValueError(f"tiny Shakespeare has SHA-256 {digest}; it must be {TINY_SHA256}")
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return content
 
 
 class CharTokenizer:
@@ -92,43 +60,27 @@ class CharTokenizer:
 
 
 class BPETokenizer:
-    """A tiktoken encoding; decoding never fails (a broken UTF-8 sequence shows as U+FFFD)."""
+    """The shipped byte pairs; decoding never fails (a broken UTF-8 sequence shows as U+FFFD)."""
 
-    def __init__(self, encoding):
-        self.encoding = encoding
-        self.vocab_size = encoding.n_vocab
+    def __init__(self, path=VOCABULARY):
+        lines = path.read_text(encoding="ascii").splitlines()  # 'base64 rank', as tiktoken has it
+        ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
+        self.encoding = tiktoken.Encoding(
+            "shakespeare-bpe", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={})
+        self.vocab_size = len(ranks)
 
     def encode(self, text):
-        return self.encoding.encode(text, disallowed_special=())
+        return self.encoding.encode(text)
 
     def decode(self, tokens):
         return self.encoding.decode([int(t) for t in tokens])
 
 
-def read_ranks(path):
-    """A vocabulary file in tiktoken's format ('base64 rank' a line) -> {bytes: rank}."""
-    lines = path.read_text(encoding="ascii").splitlines()
-    return {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
-
-
 def load_tokenizer(name, text):
-    """'char', 'bpe' or 'gpt2' -> tokenizer. Raises ValueError for anything else."""
-    if name == "char":
-        return CharTokenizer(text)
-    if name == "bpe":
-        ranks = read_ranks(VOCABULARY)
-        return BPETokenizer(tiktoken.Encoding(
-            "shakespeare-bpe", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={}
-        ))
-    if name == "gpt2":
-        try:
-            return BPETokenizer(tiktoken.get_encoding("gpt2"))
-        except Exception as error:  # tiktoken lets every kind of network error through
-            raise ValueError(
-                f"tokenizer 'gpt2' could not be downloaded ({type(error).__name__}); "
-                "use 'char' or 'bpe'"
-            ) from None
-    raise ValueError(f"tokenizer is '{name}'; it must be one of {', '.join(TOKENIZERS)}")
+    """'char' or 'bpe' -> tokenizer. Raises ValueError for anything else."""
+    if name not in TOKENIZERS:
+        raise ValueError(f"tokenizer is '{name}'; it must be one of {', '.join(TOKENIZERS)}")
+    return CharTokenizer(text) if name == "char" else BPETokenizer()
 
 
 @dataclass

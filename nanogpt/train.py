@@ -3,15 +3,13 @@
     python -m nanogpt.train --size small
 
 Muon for the hidden matrices, AdamW for the rest, linear warm-up and decay, bfloat16 where the
-machine is faster with it. The state is saved as it goes and after Ctrl-C; the next run with the
-same settings goes on from there.
+machine is faster with it. The state is saved as it goes; after Ctrl-C the next run with the same
+settings goes on from there.
 
 Muon: Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024).
 """
 
-import contextlib
 import logging
-import signal
 import time
 from dataclasses import asdict, replace
 
@@ -19,14 +17,8 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from nanogpt import checkpoint, cli
-from nanogpt.checkpoint import (
-    checkpoint_path,
-    load_checkpoint,
-    prepare,
-    save_checkpoint,
-    shipped,
-)
+from nanogpt import cli
+from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint, shipped
 from nanogpt.device import autocast, bf16_is_faster
 from nanogpt.model import GPT
 from nanogpt.packing import for_decoding
@@ -149,51 +141,26 @@ def step_generator(recipe, step):
     return torch.Generator().manual_seed(recipe.seed * 1_000_003 + step * 64)
 
 
-@contextlib.contextmanager
-def ctrl_c_waits():
-    """Ctrl-C in here is heard at the end: what is in here happens whole."""
-    pressed = []
-    # A handler of our own notes the key; the one that was there before comes back behind it.
-    before = signal.signal(signal.SIGINT, lambda *args: pressed.append(args))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:  # now it does what it does elsewhere
-        signal.raise_signal(signal.SIGINT)
-
-
-def find_weights(path, config):
-    """`path`; if nothing was saved there, the weights that came along for these settings, if any.
-    """
-    found = None if path.exists() else shipped(config)
-    if not path.exists() and not checkpoint.WEIGHTS.exists():
-        log.warning("weights: data/weights is missing; `git checkout data/weights` brings it back")
-    elif found:
-        log.info("weights: data/weights/%s, trained by this script in %s s on %s; --retrain trains "
-                 "anew", found[0].name, found[1]["seconds"], found[1]["machine"])
-    return found[0] if found else path
-
-
 def resume(model, optimizer, recipe, path, config):
     """Load what an earlier run left behind, or what came along -> the updates it has had.
 
-    Raises ValueError if the file is damaged, or does not fit.
+    Raises ValueError if the file is damaged.
     """
-    path = find_weights(path, config)
+    found = None if path.exists() else shipped(config)
+    if found:
+        path, said = found
+        log.info("weights: data/weights/%s, trained by this script in %s s on %s; --retrain trains "
+                 "anew", path.name, said["seconds"], said["machine"])
     saved = load_checkpoint(path, config, next(model.parameters()).device)
     if saved is None:
         return 0
-    try:
-        model.load_state_dict(saved["model"])
-    except RuntimeError:  # right settings, wrong shapes: written by other code
-        raise ValueError(f"checkpoint {path} does not fit this model; delete it") from None
+    model.load_state_dict(saved["model"])
     if saved["step"] < recipe.steps:  # a finished training holds no optimizer
         optimizer.load_state_dict(saved["optimizer"])
     return saved["step"]
 
 
-def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=30.0,
+def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=15.0,
         retrain=False):
     """Train `model` in place, or load it, if `path` already holds the finished weights.
 
@@ -203,14 +170,15 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
     batch_loss(step) -> scalar loss of that step's batch (called under autocast).
     evaluate() -> a number printed at the end (a validation loss), or None.
     path, config: see nanogpt.checkpoint; name: shown on the progress bar.
-    The state is saved every `save_every` seconds and on Ctrl-C.
+    The state is saved every `save_every` seconds.
     """
     # Draft heads train the same way, so: a batch_loss instead of data, and no model.device.
     optimizer = Optimizer(model, recipe)
+    if retrain:
+        path.unlink(missing_ok=True)
     done = 0 if retrain else resume(model, optimizer, recipe, path, config)
     if done == recipe.steps:
         return
-    prepare(path, retrain)  # to find no room at the end would be too late
 
     def save(**more):
         save_checkpoint(path, config, {"model": model.state_dict(), "step": done, **more})
@@ -224,24 +192,21 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
             with autocast(next(model.parameters()).device):
                 loss = batch_loss(step)
             loss.backward()  # outside: it takes each operation's precision from the forward
-            with ctrl_c_waits():
-                # Together: an update that is not counted would be made once more on resuming.
-                optimizer.step(schedule(step, recipe))
-                done = step + 1
+            optimizer.step(schedule(step, recipe))
+            done = step + 1
             if step % 10 == 0:  # .item() waits for the device, so not at every step
                 bar.set_postfix(loss=f"{loss.item():.2f}")
             if time.perf_counter() - last_save > save_every:  # a crash costs no more than this
                 save(optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
-        model.eval()
-        said = f", validation loss {evaluate():.3f}" if evaluate else ""
-        save()  # finished: nobody needs the optimizer's averages
-    except KeyboardInterrupt:  # the batch in work is dropped; the next run draws it again
-        with ctrl_c_waits():  # pressed once more, it changes nothing
-            save(optimizer=optimizer.state_dict())
-            bar.close()
-            print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on there")
-            raise SystemExit(130) from None
+    except KeyboardInterrupt:  # in the middle of an update, it may be: what was saved is whole
+        bar.close()
+        print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on from the state "
+              f"that was saved last, every {save_every:.0f} s")
+        raise SystemExit(130) from None
+    model.eval()
+    said = f", validation loss {evaluate():.3f}" if evaluate else ""
+    save()  # finished: nobody needs the optimizer's averages
     print(f"trained {name} in {time.perf_counter() - start:.0f} s{said}")
 
 

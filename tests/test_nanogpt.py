@@ -1,21 +1,19 @@
 """The stage: corpora, tokenizers, sampler, packed copies, the target, collecting a text."""
 
 import copy
-import hashlib
-import io
 
 import pytest
 import torch
 
-from nanogpt import data, packing, weights
+from nanogpt import packing, weights
 from exact import random_gpt
 from nanogpt.data import (
+    BPETokenizer,
     CharTokenizer,
     hold_out,
     load_dataset,
     load_text,
     load_tokenizer,
-    read_ranks,
 )
 from nanogpt.decoding import Context, Step, collect
 from nanogpt.model import GPT, GPTConfig, norm, rope_tables, rotate
@@ -38,8 +36,8 @@ def test_tokenizers_round_trip():
 def test_the_bpe_trainer_and_its_files(tmp_path):
     """A small vocabulary holds the commonest pair."""
     weights.make_vocabulary("aaab aaab aaab bbb", 258, tmp_path / "v.tiktoken")
-    ranks = read_ranks(tmp_path / "v.tiktoken")
-    assert len(ranks) == 258 and ranks[b"a"] == 97 and b"aa" in ranks
+    tokenizer = BPETokenizer(tmp_path / "v.tiktoken")
+    assert tokenizer.vocab_size == 258 and len(tokenizer.encode("aa")) == 1
 
 
 def test_held_out_text_comes_from_every_stretch():
@@ -59,22 +57,6 @@ def test_bad_corpora(tmp_path):
         CharTokenizer("abc").encode("a\xe9")
     with pytest.raises(ValueError, match="tokenizer is 'x'"):
         load_tokenizer("x", "abc")
-
-
-def test_tiny_shakespeare_is_checked_and_kept(tmp_path, monkeypatch):
-    def no_network(*args, **kwargs):
-        raise OSError("no network")
-
-    content = b"words, words, words"
-    for answer, sentence in ((no_network, "could not be downloaded"),
-                             (lambda *a, **k: io.BytesIO(content), "SHA-256")):
-        monkeypatch.setattr(data.urllib.request, "urlopen", answer)
-        with pytest.raises(ValueError, match=sentence):
-            data.download_tiny(tmp_path)
-        assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(data, "TINY_SHA256", hashlib.sha256(content).hexdigest())
-    assert data.download_tiny(tmp_path) == content
-    assert (tmp_path / "tinyshakespeare.txt").read_bytes() == content
 
 
 # ---------------------------------------------------------------- sampling
