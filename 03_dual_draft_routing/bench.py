@@ -25,11 +25,19 @@ from dual_draft_routing import (
     mean_confidence,
     route,
 )
-from nanogpt.bench import PLAIN, plain, summarize
+from nanogpt.bench import (
+    PLAIN,
+    agreement,
+    plain,
+    print_gains,
+    rounds_of,
+    summarize,
+    tau,
+    trees_everywhere,
+)
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode, tokens_on
 from nanogpt.exact.toy_models import ToyHead, loop_bias
-from nanogpt.replay import agreement, print_gains, rounds_of, tau, trees_everywhere
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02

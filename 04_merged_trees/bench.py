@@ -12,10 +12,9 @@ from dual_draft_routing import (  # chapter 03
     route,
 )
 from merged_trees import MergedDrafter, TrieDrafter, accept_paths, trie_merge
-from nanogpt.bench import PLAIN, plain
+from nanogpt.bench import PLAIN, agreement, plain, rounds_of, trees_everywhere
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode
-from nanogpt.replay import agreement, rounds_of, trees_everywhere
 from nanogpt.sampling import Dice
 from tree_attention import speculate, walk  # chapter 02
 

@@ -4,11 +4,11 @@
     decoding.py    plain decoding, and what every decoding loop shares
     packing.py     a faster copy for decoding     device.py     cpu, cuda or mps
     data.py        corpora and tokenizers         sizes.py      named models, their recipes
-    train.py       the training loop              muon.py       its optimizer
+    train.py       the training loop, Muon
     checkpoint.py  files of weights               weights.py    makes those that come along
     graphs.py      CUDA graphs                    cli.py        flags, tables, the terminal
     transformers_model.py  published models
-    bench.py       the runner: milliseconds, c(N), who is faster
+    bench.py       the runner: milliseconds, c(N), who is faster; a text decoded again
     does_it_pay.py all chapters in one run: the closing lesson's numbers
     exact/         enumeration: the proof that a rule loses nothing
     pictures/      everything that draws, records or animates; nothing above imports it

@@ -5,7 +5,7 @@ decoding under the name PLAIN. A chapter's bench.py brings its registry and its 
 stands here knows no chapter.
 
     results = compare(registry, prompts, 128)    # {name: list of Generation, one per prompt}
-    print_results(results, curve)                # the table
+    print_results(results)                       # the table
     print_account(results)                       # where a round's milliseconds go
     cost_curve(target)                           # c(N): the time of N rows
 
@@ -16,10 +16,11 @@ import gc
 import statistics
 import time
 
+import numpy as np
 import torch
 
 from nanogpt.cli import print_table
-from nanogpt.decoding import collect, collecting, plain_decode, timed
+from nanogpt.decoding import collect, collecting, plain_decode, timed, tokens_on
 from nanogpt.device import device_name, synchronize
 from nanogpt.packing import precision_of
 from nanogpt.sampling import Dice
@@ -72,18 +73,11 @@ def cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64, 128), cached=128, repeats=3
 
 
 def interpolate(curve, n):
-    """c(n) for any n, by linear interpolation in the measured {N: ms}.
+    """c(n) for any n, by linear interpolation in the measured {N: ms}, N rising.
 
-    Below the smallest N its value stays; above the largest the last slope goes on.
+    Outside of what was measured the nearest value stays.
     """
-    sizes = sorted(curve)
-    if n <= sizes[0]:
-        return curve[sizes[0]]
-    for low, high in zip(sizes, sizes[1:], strict=False):
-        if n <= high or high == sizes[-1]:
-            weight = (n - low) / (high - low)
-            return curve[low] + weight * (curve[high] - curve[low])
-    return curve[sizes[0]]
+    return float(np.interp(n, list(curve), list(curve.values())))
 
 
 # ---------------------------------------------------------------- the contest
@@ -140,10 +134,9 @@ def compare(registry, prompts, max_new_tokens, turn=None):
 
 
 def summarize(generations):
-    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms, accepted.
+    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms.
 
-    drafted: tokens per step; verb_ms: {verb: milliseconds per step}, draft, verify, accept, commit;
-    accepted: a list, the drafts accepted in each step.
+    drafted: tokens per step; verb_ms: {verb: milliseconds per step}, draft, verify, accept, commit.
     """
     tokens = sum(len(g.tokens) - 1 for g in generations)  # the prefill's token is not counted
     steps = [step for g in generations for step in g.steps]
@@ -155,7 +148,6 @@ def summarize(generations):
         "drafted": sum(step.drafted for step in steps) / n,
         "verb_ms": {verb: 1e3 * sum(step.seconds.get(verb, 0.0) for step in steps) / n
                     for verb in VERBS},
-        "accepted": [n for g in generations for n in g.accepted],
     }
 
 
@@ -197,52 +189,26 @@ def speedup(generations, baseline):
     return ours / theirs
 
 
-def predicted_speedup(tau, curve, rows, draft_ms):
-    """tau * c(1) / (c(rows) + draft): the speed-up if only drafting and the forward took time.
-
-    curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting per round.
-    Example: tau 3, c(1) = 2 ms, c(4) = 3 ms, drafting 1 ms: 3 * 2 / (3 + 1) = 1.5.
-    """
-    # tau plain steps, c(1) each, against one round that brings the same tokens.
-    return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
-
-
 # ---------------------------------------------------------------- the table
 
 
-def histogram(accepted, last=4):
-    """Accepted draft tokens of every step -> percent of the steps with 0, 1, .., `last` or more."""
-    counts = [0] * (last + 1)
-    for n in accepted:
-        counts[min(n, last)] += 1
-    return " ".join(f"{100 * count / max(len(accepted), 1):2.0f}" for count in counts)
-
-
-def print_results(results, curve=None, greedy=False):
+def print_results(results, greedy=False):
     """Print one line per decoder: what it brings and what it costs.
 
-    curve: c(N), see cost_curve; with it the predicted speed-up stands beside the measured
-    one. Where that falls short, accepting, committing and Python between the forwards took the
-    rest; it may also exceed it, for plain decoding pays for Python and sampling once a token.
     greedy: add how many texts equal plain decoding's (random texts need not).
     """
     rows = []
     for name, generations in results.items():
         line = summarize(generations)
         row = [name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}",
-               f"{tau_uncertainty(generations):.2f}", histogram(line["accepted"]),
-               f"{line['tokens_per_second']:.0f}"]
-        if curve:
-            row.append("" if name == PLAIN else "{:.2f}x".format(predicted_speedup(
-                line["tau"], curve, 1 + line["drafted"], line["verb_ms"]["draft"])))
-        row.append(f"{speedup(generations, results[PLAIN]):.2f}x")
+               f"{tau_uncertainty(generations):.2f}", f"{line['tokens_per_second']:.0f}",
+               f"{speedup(generations, results[PLAIN]):.2f}x"]
         if greedy:
             equal = sum(g.tokens == b.tokens
                         for g, b in zip(generations, results[PLAIN], strict=True))
             row.append(f"{equal}/{len(generations)}")
         rows.append(row)
-    print_table(["method", "drafts", "tau", "+-", "0 1 2 3 4+, %", "tokens/s",
-                 *["predicted"] * bool(curve), "speed-up", *["same"] * greedy], rows)
+    print_table(["method", "drafts", "tau", "+-", "tokens/s", "speed-up", *["same"] * greedy], rows)
 
 
 def print_account(results):
@@ -260,7 +226,7 @@ def print_contest(results, temperature, curve):
     """All that is said of one contest: its table, and where the time goes."""
     print(f"\ntemperature {temperature:g}; c(N), ms: "
           + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()) + "\n")
-    print_results(results, curve, greedy=temperature == 0)
+    print_results(results, greedy=temperature == 0)
     print()
     print_account(results)
 
@@ -282,3 +248,65 @@ def print_tables(args, target, prompts, samplers, registry_of, more="", turn=TUR
             registry_of(sampler), prompts, args.max_new_tokens, turn)
         print_contest(results, sampler.temperature, curve)
     return tables
+
+
+# ---------------------------------------------------------------- a finished text, decoded again
+
+# What other drafters would have brought: the walk emits the target's own draws, so the text does
+# not depend on who drafts, and a tree accepts as many tokens as its deepest path agrees with it.
+
+
+@torch.inference_mode()
+def trees_everywhere(target, drafter, text, first):
+    """What a drafter of chapter 03 or 04 would have proposed below every token from text[first] on:
+    yields its position, the trees, their scores. The text must fit into the window.
+    """
+    _, hidden = target(tokens_on(target, text[:-1]))
+    for root in range(first, len(text) - 1):
+        drafter.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
+        yield root, *drafter.propose_both(text[root], len(text) - 1 - root)
+
+
+def agreement(tree, future):
+    """Accepted length of a tree without equal siblings if the text goes on with `future`."""
+    row, length = 0, 0
+    for token in future:
+        below = [c for c in tree.children[row] if int(tree.tokens[c]) == token]
+        if not below:
+            break
+        row, length = below[0], length + 1
+    return length
+
+
+def rounds_of(lengths):
+    """Decode a text again -> the accepted drafts of every round, a list.
+
+    lengths: {position: the drafts that would be accepted below it}.
+    """
+    accepted, root = [], min(lengths)
+    while root in lengths:
+        accepted.append(lengths[root])
+        root += 1 + accepted[-1]
+    return accepted
+
+
+def tau(rounds):
+    """Tokens per round of some texts' replays, the target's own token included."""
+    return 1 + sum(map(sum, rounds)) / sum(map(len, rounds))
+
+
+def gain(rounds, others):
+    """By how much tau is larger than another router's on the same texts -> share, two standard
+    errors (the jackknife's: every text is left out once)."""
+    n = len(rounds)
+    without = [tau(rounds[:i] + rounds[i + 1:]) / tau(others[:i] + others[i + 1:])
+               for i in range(n)]
+    return tau(rounds) / tau(others) - 1, 2 * statistics.stdev(without) * (n - 1) / n ** 0.5
+
+
+def print_gains(rounds, other, *routers):
+    """By how much these routers beat another. rounds: {router: replays of the same texts}."""
+    print(f"tokens per forward, over {other}:")
+    for router in routers:
+        more, error = gain(rounds[router], rounds[other])
+        print(f"  {router}: {more:+.1%} \u00b1 {error:.1%}")

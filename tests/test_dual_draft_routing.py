@@ -17,9 +17,9 @@ from dual_draft_routing import (
 )
 from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gpt
 from merged_trees import prefixes
+from nanogpt.bench import gain
 from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyHead
-from nanogpt.replay import gain
 from nanogpt.sampling import Sampler
 from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty
 from tree_attention import speculate, walk

@@ -52,9 +52,9 @@ def test_wrong_choices_are_caught(name, sentence):
 @pytest.mark.parametrize("curve, log_probs, chosen", [
     ({1: 2.0, 64: 2.0}, [[0.5, 0.5]] * 4, 30),  # rows are free: up to the heap's end
     ({1: 2.0, 8: 2.0, 9: 99.0}, [[0.5, 0.5]] * 4, 7),  # and up to the wall
-    ({1: 2.0, 2: 3.8}, [[0.95, 0.05]] * 4, 2),  # steep: a chain, ...
-    ({1: 2.0, 2: 4.1}, [[0.95, 0.05]] * 4, 0),  # ... or nothing
-    ({1: 2.0, 2: 2.5}, [[0.6, 0.4]], 2), ({1: 2.0, 2: 2.5}, [], 0)])  # one slot; no slot
+    ({1: 2.0, 41: 74.0}, [[0.95, 0.05]] * 4, 2),  # steep: a chain, ...
+    ({1: 2.0, 41: 86.0}, [[0.95, 0.05]] * 4, 0),  # ... or nothing
+    ({1: 2.0, 41: 22.0}, [[0.6, 0.4]], 2), ({1: 2.0, 41: 22.0}, [], 0)])  # one slot; no slot
 def test_the_price_of_a_row_decides(curve, log_probs, chosen):
     nodes = best_first(0, marginal_children(torch.tensor(log_probs).reshape(-1, 2).log()))
     price = prices(curve, 40)
