@@ -88,7 +88,7 @@ class GPTDraft:
 
 
 def draft(drafter, root, k, sampler, dice):
-    """Draw k tokens after the root, each from the drafter's own distribution.
+    """Draw k tokens after the root, each from the drafter's distribution after temperature.
 
     -> drafted, a list of k tokens, and draft_probs, a list of k rows (V,): row i is what token i
     was drawn from.

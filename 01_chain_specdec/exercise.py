@@ -9,11 +9,11 @@ and ask for a hint with `python tests/grade.py 01 --hint NAME`. Replace each
 import torch
 
 # * Draft k tokens, one by one: the first after the root, each next one after the draft before
-# it, and each drawn from the drafter's own distribution. Return the list of tokens and the list
-# of distributions that they were drawn from. You may call drafter.logits(token) (reads one
-# token, returns the logits (V,) after it), sampler(logits) (a distribution (V,)) and
-# dice.draw(probs) (a token: dice.draw of (0, 1, 0) is 1). At the window's end k is 0, and both
-# lists are empty.
+# it, and each drawn from the drafter's distribution after temperature. Return the list of
+# tokens and the list of distributions that they were drawn from. You may call
+# drafter.logits(token) (reads one token, returns the logits (V,) after it), sampler(logits)
+# (the distribution (V,) after temperature) and dice.draw(probs) (a token: dice.draw of (0, 1,
+# 0) is 1). At the window's end k is 0, and both lists are empty.
 # About 5 lines, 6 minutes.
 # Example: drafter t -> t + 1 (.75) or t + 2 (.25), root 0, the dice say 2 then 3: drafted,
 #   draft_probs, what the dice were asked -> [[2, 3], [[0, 0.75, 0.25, 0], [0.25, 0, 0, 0.75]],
@@ -21,7 +21,7 @@ import torch
 
 
 def draft(drafter, root, k, sampler, dice):
-    """Draw k tokens after the root, each from the drafter's own distribution.
+    """Draw k tokens after the root, each from the drafter's distribution after temperature.
 
     -> drafted, a list of k tokens, and draft_probs, a list of k rows (V,): row i is what token i
     was drawn from.

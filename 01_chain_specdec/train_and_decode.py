@@ -25,12 +25,9 @@ def read_flags(argv):
     p.add_argument("--draft", choices=("bigram", "gpt"), default="gpt",
                    help="who drafts for --prompt; the table shows both")
     p.add_argument("--k", type=int, default=4, help="drafted tokens per round for --prompt")
-    p.add_argument("--stop", type=cli.text, help="end the text of --prompt after this string")
     args = p.parse_args(argv)
     if args.k < 1:
         raise ValueError(f"k is {args.k}; a chain holds at least 1 draft token")
-    if args.stop == "":
-        raise ValueError("stop is empty; it must hold at least one character")
     return args
 
 
@@ -46,7 +43,7 @@ def main(argv=None):
     # One text, as it is decoded.
     drafter = bigram if args.draft == "bigram" else gpt
     steps = speculate_chain(target, drafter, prompt, args.k, sampler, Dice(args.seed))
-    cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer, args.stop)
+    cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
     # The table: plain decoding, and both drafters with every K, on texts that were held out.
     prompts = held_out_prompts(dataset, args.prompts)

@@ -183,13 +183,13 @@ def print_text(text):
     sys.stdout.flush()
 
 
-def print_stream(steps, prompt, max_new_tokens, tokenizer, stop=None):
+def print_stream(steps, prompt, max_new_tokens, tokenizer):
     """Print a prompt, and its continuation as it is decoded -> Generation.
 
-    steps: a generator of Steps; prompt: a text; stop: see decoding.collect.
+    steps: a generator of Steps; prompt: a text.
     """
     print_text(f"\n{prompt}")
-    text = collect(steps, max_new_tokens, stop, tokenizer.decode,
-                   lambda tokens: print_text(tokenizer.decode(tokens)))
+    text = collect(steps, max_new_tokens,
+                   on_tokens=lambda tokens: print_text(tokenizer.decode(tokens)))
     print(f"\n\n{len(text.tokens)} tokens, {text.tau:.2f} per target forward")
     return text

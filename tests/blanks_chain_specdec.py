@@ -52,10 +52,10 @@ BLANKS = [
     Blank(
         "chain_specdec:draft",
         """* Draft k tokens, one by one: the first after the root, each next one after the draft
-        before it, and each drawn from the drafter's own distribution. Return the list of tokens
-        and the list of distributions that they were drawn from. You may call
+        before it, and each drawn from the drafter's distribution after temperature. Return the
+        list of tokens and the list of distributions that they were drawn from. You may call
         drafter.logits(token) (reads one token, returns the logits (V,) after it),
-        sampler(logits) (a distribution (V,)) and dice.draw(probs) (a token: dice.draw of (0, 1,
+        sampler(logits) (the distribution (V,) after temperature) and dice.draw(probs) (a token: dice.draw of (0, 1,
         0) is 1). At the window's end k is 0, and both lists are empty.""",
         "In a loop: logits of the last token, through the sampler, draw, remember both.",
         lines=5, minutes=6, promise=same_text,

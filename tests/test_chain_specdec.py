@@ -8,7 +8,6 @@ import torch
 import chain_specdec
 from chain_specdec import (
     BigramDraft,
-    ChainRound,
     GPTDraft,
     acceptance_probability,
     acceptance_rate,
@@ -115,24 +114,15 @@ def test_chains_fill_the_window_to_its_last_row():
     assert drafted[:7] == [4, 4, 3, 4, 2, 4, 2]
 
 
-# ---------------------------------------------------------------- the lesson's table, by hand
-
-
-def generation(*rounds):
-    """A Generation from rounds of (accepted, drafts); the target is (.5, .5), all drafts (1, 0)."""
-    one, half = torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5]])
-    return Generation([], [
-        Step([0] * (n + 1), k, detail=ChainRound([0] * k, [one] * k, half.expand(k + 1, 2), n))
-        for n, k in rounds], 1.0)
+# ---------------------------------------------------------------- the lesson's numbers, by hand
 
 
 def test_round_in_steps_by_hand():
     """Three tokens for 6.5 ms, 1 of them drafting, 5 the forward; a plain step takes 4 ms."""
-    drafted, plain = generation((2, 2)), generation((0, 0))
-    drafted.tokens, plain.tokens = [0] * 4, [0] * 2  # with the prefill's
-    drafted.steps[0].seconds = {"draft": 0.001, "verify": 0.005}
-    drafted.seconds, plain.seconds = 0.0065, 0.004
-    found = bench.round_in_steps({"plain": [plain], "GPT, K=2": [drafted]}, "GPT, K=2")
+    found = bench.round_in_steps({  # the first token is the prefill's
+        "plain": [Generation([0] * 2, [Step([0])], 0.004)],
+        "GPT, K=2": [Generation(
+            [0] * 4, [Step([0] * 3, 2, {"draft": 0.001, "verify": 0.005})], 0.0065)]}, "GPT, K=2")
     assert found == pytest.approx((3, 0.25, 1.25, 0.125))
 
 

@@ -5,9 +5,9 @@ writes it to a file. A picture is at most WIDTH inches wide and its text TEXT po
 it can be read on a phone; only a large tree or a mask is wider. Panels stand one below the other.
 
 In the picture of a tree or a round one colour has one meaning: blue is the accepted path and what
-is kept, grey what is rejected, orange the target's own (its token and its p), light blue the
-drafter's q, green head 1, pink head 2, red a mistake. Blue, orange, green, pink and light blue are
-Okabe and Ito's, which colour-blind readers can tell apart.
+is kept, grey what is rejected, orange the target's own (its token, its p, its time), light blue
+the drafter's (its q, its time), green head 1, pink head 2, red a mistake. Blue, orange, green, pink
+and light blue are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
 from pathlib import Path
@@ -17,15 +17,16 @@ import torch
 from matplotlib.colors import to_rgb
 
 WIDTH, TEXT = 5.2, 11.5  # inches and points: on a screen of 360 pixels, letters of 11 pixels
-plt.rcParams["font.size"] = TEXT
-
 INK, FAINT, GREY = "#222222", "#777777", "#B5B5B5"
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#C7261B"
 PURPLE, SKY = "#CC79A7", "#56B4E9"
 HEADS = (GREEN, PURPLE)
-VERBS = {"draft": "#C9A66B", "verify": "#7C8DA6", "accept": "#A3B18A", "commit": "#D8CFC0"}
-LOOK = {"frameon": False, "labelcolor": INK}  # of a legend
+TIMES = {"draft": SKY, "verify": ORANGE, "rest": "#D8CFC0"}  # of a round
+LOOK = {"frameon": False}  # of a legend
 MONO = {"family": "DejaVu Sans Mono", "parse_math": False}  # of tokens
+plt.rcParams.update({
+    "font.size": TEXT, "axes.titlesize": 12, "axes.titlelocation": "left", "text.color": INK,
+    "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK})
 
 
 def visible(text):
@@ -71,17 +72,13 @@ def plain_frame(ax, title=None, xlabel=None, ylabel=None):
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="#E5E5E5", linewidth=0.8)
     ax.set_axisbelow(True)
-    ax.tick_params(colors=INK)
-    ax.set_xlabel(xlabel or "", color=INK)
-    ax.set_ylabel(ylabel or "", color=INK)
-    ax.set_title(title or "", color=INK, fontsize=12, loc="left")
+    ax.set(xlabel=xlabel or "", ylabel=ylabel or "", title=title or "")
     return ax
 
 
 def canvas(ax, title, xlim, ylim):
     """An Axes without a frame, with a title in words at the left."""
-    ax.set_title(title, fontsize=12, color=INK, loc="left")
-    ax.set(xlim=xlim, ylim=ylim)
+    ax.set(title=title, xlim=xlim, ylim=ylim)
     ax.axis("off")
     return ax
 
@@ -214,9 +211,9 @@ def draw_mask_beside_causal(mask, labels, row):
             ticks(range(n), [visible(text) for text in labels], parse_math=False)
             ticks([i - 0.5 for i in range(n + 1)], minor=True)
         ax.grid(which="minor", color="#D0D0D0", linewidth=0.8)
-        ax.tick_params(which="both", length=0, colors=INK)
+        ax.tick_params(which="both", length=0)
         ax.xaxis.tick_top()
-        ax.set_title(title, color=INK, fontsize=12)
+        ax.set_title(title)
         ax.add_patch(plt.Rectangle((-0.5, row - 0.5), n, 1, fill=False, edgecolor=BLUE,
                                    linewidth=4, clip_on=False, zorder=3))
         read = [label.split(":")[1] for label, sees in zip(labels, seen[row], strict=True) if sees]
@@ -231,7 +228,7 @@ def draw_cells(ax, y, texts, colors, first=0):
         ax.add_patch(plt.Rectangle((first + i, y), 0.94, 0.8, facecolor=tint(color, 0.35),
                                    edgecolor=color, linewidth=1.2))
         text = visible(text)
-        ax.text(first + i + 0.47, y + 0.4, text, ha="center", va="center", color=INK,
+        ax.text(first + i + 0.47, y + 0.4, text, ha="center", va="center",
                 fontsize=min(TEXT, 44 / len(text)), family="DejaVu Sans Mono", parse_math=False)
 
 
@@ -255,9 +252,9 @@ def draw_cache(committed, new, kept):
         ax.text(past + row + 0.47, 3.1, str(row), ha="center", color=FAINT)
     for y, end in ((2.2, past), (0, past + len(kept))):
         ax.plot([end - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
-        ax.text(end, y - 0.22, "length", color=INK, ha="right", va="top")
+        ax.text(end, y - 0.22, "length", ha="right", va="top")
     for y, text in ((2.6, "before"), (0.4, "after")):
-        ax.text(-0.2, y, text, ha="right", va="center", color=INK)
+        ax.text(-0.2, y, text, ha="right", va="center")
     return canvas(ax, "", (-1.7, width + 0.2), (-0.7, 3.5))
 
 
@@ -271,7 +268,7 @@ def draw_ranked(values, xlabel, colors, title):
     """
     ax = new_axes(height=0.9 + 0.45 * len(values))
     bars = ax.barh(list(values), list(values.values()), 0.62, color=colors)
-    ax.bar_label(bars, fmt=" %.2f", color=INK)
+    ax.bar_label(bars, fmt=" %.2f")
     ax.invert_yaxis()
     ax.margins(x=0.15)
     plain_frame(ax, title, xlabel)

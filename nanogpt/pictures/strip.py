@@ -13,7 +13,7 @@ from nanogpt.pictures.plots import (
     GREY,
     INK,
     ORANGE,
-    VERBS,
+    TIMES,
     canvas,
     new_axes,
     plain_frame,
@@ -145,7 +145,7 @@ def draw_rounds(columns, T, names):
         table = found["tables"][f"T = {T}"]
         step, worths = table[PLAIN]["round_ms"], worth(table)
         longest = max(worths[name][1] for name in names)
-        ax.barh(0, 1, 0.55, color=tint(VERBS["verify"], 0.75))
+        ax.barh(0, 1, 0.55, color=tint(TIMES["verify"], 0.75))
         ax.text(0, -0.3, f"a plain step: {step:.2f} ms", va="bottom", color=INK)
         for y, (name, said) in enumerate(names.items(), start=1):
             tau, price, fast = worths[name]
@@ -154,8 +154,7 @@ def draw_rounds(columns, T, names):
             ax.text(0, y - 0.29, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x", color=INK,
                     va="bottom", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
             for verb, width in blocks.items():
-                ax.barh(y, width, 0.55, left, edgecolor="white",
-                        color=tint(VERBS.get(verb, VERBS["accept"]), 0.75))
+                ax.barh(y, width, 0.55, left, edgecolor="white", color=tint(TIMES[verb], 0.75))
                 inside = width > 0.11 * longest  # a narrow block has its name behind it
                 ax.text(left + (width / 2 if inside else width), y,
                         f"{verb}\n{width:.2f}" if inside else f" {verb} {width:.2f}", color=INK,
