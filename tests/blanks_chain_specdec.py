@@ -55,8 +55,8 @@ BLANKS = [
         before it, and each drawn from the drafter's distribution after temperature. Return the
         list of tokens and the list of distributions that they were drawn from. You may call
         drafter.logits(token) (reads one token, returns the logits (V,) after it),
-        sampler(logits) (the distribution (V,) after temperature) and dice.draw(probs) (a token: dice.draw of (0, 1,
-        0) is 1). At the window's end k is 0, and both lists are empty.""",
+        sampler(logits) (the distribution (V,) after temperature) and dice.draw(probs) (a token:
+        dice.draw of (0, 1, 0) is 1). At the window's end k is 0, and both lists are empty.""",
         "In a loop: logits of the last token, through the sampler, draw, remember both.",
         lines=5, minutes=6, promise=same_text,
         examples={
