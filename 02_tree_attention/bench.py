@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from nanogpt.bench import PLAIN, plain, speedup, summarize
+from nanogpt.bench import PLAIN, ms_per_token, paired, plain, summarize
 from nanogpt.cli import print_table
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.sampling import Dice
@@ -41,7 +41,7 @@ def registry(target, draft_models, sampler, accept=walk, shapes=SHAPES):
     """{'drafter, shape': start(prompt, seed)}, plain decoding first.
 
     draft_models: {drafter: TreeBigram or TreeGPT}; accept: walk (on the top tokens) or multi_round
-    (on drawn ones); shapes: a branching for each.
+    (on drawn ones); shapes: branchings.
     """
     def start(model, branching, prompt, seed):
         dice = Dice(seed)
@@ -53,36 +53,45 @@ def registry(target, draft_models, sampler, accept=walk, shapes=SHAPES):
         for name, model in draft_models.items() for shape in shapes}
 
 
-def print_forks(results, names):
-    """tau and speed-up of the chain of 4, and of more drafts: more depth, or second guesses.
+def print_differences(results, name, pairs):
+    """What the first of each pair has more of: tokens a round, milliseconds a token.
 
-    results: of a registry with all shapes; names: of its drafters.
+    results: of compare; name: of a drafter; pairs: {label: (shape, shape)}. \u00b1 is two standard
+    errors of the difference, text by text.
     """
-    def cell(one):
-        return f"{summarize(one)['tau']:.2f}, {speedup(one, results[PLAIN]):.2f}x"
+    def tokens_a_round(runs):
+        """Of each text by itself; their mean is that of all texts together."""
+        tau, rounds = summarize(runs)["tau"], sum(len(run.steps) for run in runs) / len(runs)
+        return [tau + (len(run.tokens) - 1 - tau * len(run.steps)) / rounds for run in runs]
 
-    print_table(["tau, speed-up", "more of", *(f"{drafts} drafts" for drafts in CHAINS)], [
-        [name, way, *(cell(results[f"{name}, {shape_name(shape)}"]) for shape in shapes.values())]
-        for name in names for way, shapes in (("depth", CHAINS), ("second guesses", TREES))])
+    def more(values, pair):
+        found = paired(*(values(results[f"{name}, {shape}"]) for shape in pair))
+        return "{:+.2f} \u00b1 {:.2f}".format(*found)
+
+    print_table([name, "tokens", "ms/token"], [
+        [label, more(tokens_a_round, pair), more(ms_per_token, pair)]
+        for label, pair in pairs.items()])
 
 
 # ---------------------------------------------------------------- one round, exactly
 
 
-def emitted(rule, drawn, p, q):
-    """(2, V): how often each token comes out, as an accepted draft, as the target's own.
+def print_emitted(rules, p, q, tokens):
+    """How often each token comes out of a round, and how often a draft is accepted.
 
-    The root has two children, drawn from q (V,) without replacement or its top tokens; p (V,) is
-    the target's.
+    rules: {name: rule}; p, q (V,); tokens: V texts. The root has two children, drawn from q without
+    replacement, or for the walk its top tokens.
     """
-    found = torch.zeros(2, len(p))
+    rows = []
+    for name, rule in rules.items():
+        def run(dice, rule=rule):
+            children = top(q, 2) if rule is walk else draw_without_replacement(q, 2, dice)
+            tree = Tree([0, *children], [-1, 0, 0], q.repeat(3, 1))
+            path, token = rule(tree, p.repeat(3, 1), dice)
+            return [children[path[1] - 1], len(p)] if len(path) > 1 else [token]
 
-    def run(dice):
-        tree = Tree([0, *(draw_without_replacement(q, 2, dice) if drawn else top(q, 2))],
-                    [-1, 0, 0], q.repeat(3, 1))
-        path, token = rule(tree, p.repeat(3, 1), dice)
-        return (0, int(tree.tokens[path[1]])) if len(path) > 1 else (1, token)
-
-    for place, probability in outcomes(run):
-        found[place] += probability
-    return found
+        found = torch.zeros(len(p) + 1)
+        for places, probability in outcomes(run):
+            found[places] += probability
+        rows.append([name, *(f"{value:.3f}".lstrip("0") for value in found.tolist())])
+    print_table(["", *tokens, "accepted"], rows)

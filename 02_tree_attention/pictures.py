@@ -1,112 +1,44 @@
-"""What the lesson draws: what a rule accepts and emits.
-
-The README's pictures of a tree and the round of the step page are made here, too.
-"""
+"""What the lesson draws of multi-round rejection, and the round of the step page."""
 
 import torch
 
-from bench import emitted
 from chain_specdec import residual
 from nanogpt.packing import precision_of
-from nanogpt.pictures.plots import (
-    BLUE,
-    GREY,
-    INK,
-    MONO,
-    ORANGE,
-    SKY,
-    draw_cache,
-    draw_mask_beside_causal,
-    draw_tree,
-    new_axes,
-    plain_frame,
-    save,
-)
+from nanogpt.pictures.plots import BLUE, GREY, INK, MONO, ORANGE, canvas, new_axes
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_pair
-from tree_attention import Tree, TreeDrafter, TreeGPT, speculate
-
-
-def draw_parts(panels, tokens, labels):
-    """Bars made of parts, ticks at distributions p and q, and columns of numbers -> the first Axes.
-
-    panels: {title: (parts (n, V), {head of a column: (V,)})}, below each other; tokens: V texts;
-    labels: {what a part is: its colour}.
-    """
-    axes, places = new_axes(height=0.5 + 1.55 * len(panels), rows=len(panels)), range(len(tokens))
-    axes, said = axes if len(panels) > 1 else [axes], set()
-    for ax, (title, (parts, known)) in zip(axes, panels.items(), strict=True):
-        for part, end, (label, color) in zip(parts, parts.cumsum(0), labels.items(), strict=True):
-            ax.barh(places, part, 0.62, end - part, color=color)
-            widest = int(part.argmax())
-            if part[widest] > 0.15 and label not in said:  # the first bar with room for its name
-                ax.text(end[widest] - part[widest] / 2, widest, label, ha="center", va="center",
-                        color="white" if color == BLUE else INK, zorder=4)
-                said.add(label)
-            elif len(panels) == 1:  # no bar has room: beside the shortest, behind its tick
-                row = int(end.where(part > 0, 1).argmin())
-                ax.text(known["p"][row] + 0.02, row, label, va="center", color=color)
-        for x, (name, values) in zip((0.78, 0.92), known.items(), strict=False):
-            color = SKY if name.endswith("q") else INK
-            if name != "out":
-                ax.vlines(values, [y - 0.42 for y in places], [y + 0.42 for y in places],
-                          color=color, linewidth=3, zorder=3)
-            digits = 1 if values.allclose(values.round(decimals=1)) else 3
-            shown = [f"{value:.{digits}f}".lstrip("0") if value else "0" for value in values]
-            for y, text in enumerate([name, *shown], -1):
-                ax.text(x, y, text, ha="right", va="center", color=color, fontweight="bold")
-        plain_frame(ax, title)
-        ax.set_yticks(places, tokens, **MONO)
-        ax.set(xlim=(0, 0.92), xticks=[0, 0.2, 0.4, 0.6])
-        ax.invert_yaxis()
-        ax.grid(visible=False)
-    axes[-1].set_xlabel("probability", loc="left")
-    return axes[0]
-
-
-def draw_emitted(cases, p, q, tokens):
-    """What a rule emits, accepted drafts and the target's own, against p -> Axes.
-
-    cases: {title: (rule, are the children drawn)}; {} in a title: the share of accepted drafts.
-    """
-    found = {title: emitted(*case, p, q) for title, case in cases.items()}
-    return draw_parts({title.format(f"{parts[0].sum():.2f}"): (parts, {"out": parts.sum(0), "p": p})
-                       for title, parts in found.items()},
-                      tokens, {"accepted": BLUE, "target's own": ORANGE})
+from tree_attention import TreeDrafter, TreeGPT, speculate
 
 
 def draw_turns(p, q, tokens):
-    """What multi-round rejection does with the first child, and with the second -> Axes.
+    """What multi-round rejection does with the first child, and with the second.
 
-    A panel for each first child that can be rejected; p, q (V,).
+    A panel for each first child that can be rejected; p, q (V,). A bar has three parts: blue and
+    grey make up q, blue and orange p.
     """
-    def account(mark, p, q):
-        accepted = torch.minimum(p, q)
-        return (torch.stack([accepted, q - accepted, p - accepted]),
-                {f"{mark}p": p, f"{mark}q": q})
-
-    panels = {"The first child, drawn from q": account("", p, q)}
+    panels = {"The first child, drawn from q": (p, q)}
     for x in (q > p).nonzero().flatten().tolist():
         left = q.clone()
         left[x] = 0
-        panels[f"{tokens[x]} rejected ({q[x] - p[x]:.1f} of all): second child"] = account(
-            "new ", residual(p, q), left / left.sum())
-    return draw_parts(panels, tokens, {"accepted": BLUE, "rejected": GREY, "still owed": ORANGE})
-
-
-def save_examples(out):
-    """The README's pictures of a tree 2-2 and its path 0, 2, 5: tree.png, mask.png, cache.png."""
-    tree, path = Tree(range(7), [-1, 0, 0, 1, 1, 2, 2]), [0, 2, 5]
-    names = [f"{row}:{letter}" for row, letter in enumerate("itlhcld")]
-    ax = draw_tree(tree, [*names, "\u2423"].__getitem__, path, next_token=7)
-    ax.set_title("A round writes three tokens: l, l, space")
-    save(ax, out / "tree.png")
-    save(draw_mask_beside_causal(tree.mask, names, 5)[0], out / "mask.png")
-    ax = draw_cache(["..."] * 3, names, path)
-    ax.set_title("The accepted path moves up, the rest is forgotten")
-    save(ax, out / "cache.png")
+        panels[f"After {tokens[x]} was rejected: the second child"] = (
+            residual(p, q), left / left.sum())
+    axes = new_axes(height=0.3 + 1.45 * len(panels), rows=len(panels))
+    for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):
+        start, accepted = torch.zeros(len(p)), torch.minimum(new_p, new_q)
+        for part, color, label in ((accepted, BLUE, "accepted"),
+                                   (new_q - accepted, GREY, "rejected"),
+                                   (new_p - accepted, ORANGE, "still owed")):
+            shown = [f"{round(value, 3):g}".lstrip("0") for value in part.tolist()]
+            if ax is axes[0]:
+                shown[int(part.argmax())] += f" {label}"
+            ax.bar_label(ax.barh(range(len(p)), part, 0.7, start, color=color), shown,
+                         label_type="center", color="white" if color == BLUE else INK)
+            start = start + part
+        for y, token in enumerate(tokens):
+            ax.text(-0.02, y, token, va="center", **MONO)
+        canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
 
 
 def step_round(args, dataset, device, prompt):

@@ -2,8 +2,7 @@
 
     python 02_tree_attention/train_and_decode.py
 
-trains (or loads) the target and the small drafter, prints every table of this chapter and saves
-its pictures.
+trains (or loads) the target and the small drafter, prints every table of this chapter.
 """
 
 import sys
@@ -12,19 +11,18 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import print_forks, registry
+from bench import registry
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_pair
-from pictures import save_examples
 from tree_attention import TreeBigram, TreeDrafter, TreeGPT, multi_round, speculate, walk
 from wrong import BREAKS, mean_bias
 
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    cli.decoding_flags(p)
     cli.temperatures_flag(p)
     args = p.parse_args(argv)
     samplers = [Sampler(t) for t in args.temperatures]
@@ -38,23 +36,14 @@ def main(argv=None):
     drafter = TreeDrafter(models["57K GPT"], (2, 2, 1, 1))
     steps = speculate(target, drafter, prompt, Sampler(0), Dice(args.seed))
     cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
-    save_examples(args.out)
     cli.print_table(["total variation of one coin a node", "mean of 30 pairs of models"],
                     [[name, f"{mean_bias(*case):.2f}"] for name, case in BREAKS.items()])
 
-    # Chains and trees with the same number of drafts cost the target the same, c(N) milliseconds.
-    prompts = held_out_prompts(dataset, args.prompts)
-    for rule in (walk, multi_round):
-        # At temperature 0 only one child can be drawn: the sampled tree is a chain.
-        fit = [s for s in samplers if rule is walk or s.temperature > 0]
-        tables = print_tables(
-            args, target, prompts, fit,
-            lambda sampler, rule=rule: registry(target, models, sampler, rule),
-            f", {rule.__name__}", turn=None)
-        for temperature, results in tables.items():
-            print(f"\n{rule.__name__}, temperature {temperature:g}")
-            print_forks(results, models)
-    print(f"\nfigures: {args.out}")
+    # At temperature 0 only one child can be drawn: there the walk judges top tokens.
+    print_tables(args, target, held_out_prompts(dataset, args.prompts), samplers,
+                 lambda sampler: registry(target, models, sampler,
+                                          multi_round if sampler.temperature else walk),
+                 "; the walk at temperature 0, multi-round rejection above", turn=None)
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ def multi_round(tree, target_probs, dice):
         for child in tree.children[node]:
             token = int(tree.tokens[child])
             # Chapter 01's coin for each child in turn. min(1, p / q) >= p: a drawn first child is
-            # accepted more often than in the walk.
+            # accepted at least as often as in the walk.
             if dice.flip(acceptance_probability(target_left, draft_left, token)):
                 path.append(child)
                 break

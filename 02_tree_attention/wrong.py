@@ -119,19 +119,25 @@ def changed_layouts(model, text, tree):
     return found
 
 
-def bias(rule, branching, drawn, length, pair=5, **broken):
-    """Total variation, 0..1, between plain decoding and a round of the loop, over `length` tokens.
+def bias(rule, branching, drawn=None, length=None, pair=5, sampler=None, rounds=1, draft=None,
+         **broken):
+    """Total variation, 0..1, between plain decoding and rounds of the loop, over `length` tokens.
 
-    drawn: children are drawn without replacement (else they are the top tokens); pair: which two
-    random models of 3 tokens; broken: functions of tree_attention to replace. Temperature 1.
+    drawn: children are drawn without replacement (else they are the top tokens), by default for
+    multi_round only; pair: which two random models of 3 tokens; draft: a ToyModel in place of that
+    drafter; sampler: default temperature 1; broken: functions of tree_attention to replace.
     """
+    sampler = sampler or Sampler(1)
+    draft = ToyDraft(draft or ToyModel(100 + pair, vocab=3))
+
     def start(target, dice):
-        drafter = TreeDrafter(ToyDraft(ToyModel(100 + pair, vocab=3)), branching, Sampler(1),
-                              dice if drawn else None)
-        return speculate(target, drafter, (0, 1), Sampler(1), dice, rule)
+        drafter = TreeDrafter(draft, branching, sampler,
+                              dice if (rule is multi_round if drawn is None else drawn) else None)
+        return speculate(target, drafter, (0, 1), sampler, dice, rule)
 
     with replaced(tree_attention, **broken):
-        return loop_bias(start, Sampler(1), length=length, model=ToyModel(pair, vocab=3))
+        return loop_bias(start, sampler, rounds, length or len(branching) + 2,
+                         ToyModel(pair, vocab=3))
 
 
 def mean_bias(*case, pairs=30):
@@ -150,15 +156,17 @@ BREAKS = {  # rule, branching, are the children drawn, how many tokens: the root
 
 def changed_loops():
     """The loop as it is, and with one change at a time -> {change: total variation}."""
-    picked, drawn = (walk, (2, 1), False, 4), (multi_round, (2, 1), True, 4)
+    shape, causal = (2, 1), WRONG["ancestor_mask"]["the causal mask is used"]
+
+    def repeating(probs, n, dice):
+        return [dice.draw(probs) for _ in range(n)]
+
     return {
-        "walk, as it is": bias(*picked),
-        "multi-round, as it is": bias(*drawn),
-        "worst guesses": bias(*picked, top=lambda probs, n: probs.argsort()[:n].tolist()),
-        "causal mask": bias(
-            *picked, ancestor_mask=WRONG["ancestor_mask"]["the causal mask is used"]),
-        "top tokens": bias(multi_round, (2, 1), False, 4),
-        "with replacement": bias(*drawn, draw_without_replacement=lambda probs, n, dice: [
-            dice.draw(probs) for _ in range(n)]),
-        "no residual": bias(*drawn, residual=lambda p, q: p),
+        "walk, as it is": bias(walk, shape),
+        "multi-round, as it is": bias(multi_round, shape),
+        "worst guesses": bias(walk, shape, top=lambda probs, n: probs.argsort()[:n].tolist()),
+        "causal mask": bias(walk, shape, ancestor_mask=causal),
+        "top tokens": bias(multi_round, shape, drawn=False),
+        "with replacement": bias(multi_round, shape, draw_without_replacement=repeating),
+        "no residual": bias(multi_round, shape, residual=lambda p, q: p),
     }

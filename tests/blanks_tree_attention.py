@@ -13,6 +13,7 @@ from tree_attention import Tree, TreeDrafter, speculate
 
 PARENTS = torch.tensor([-1, 0, 1, 1, 0, 4])  # root -> 1 -> 2, 3 and root -> 4 -> 5
 TREE = Tree([7, 1, 2, 0, 2, 1], PARENTS)
+TWINS = Tree([0, 0, 1], [-1, 0, 0], torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
 
 
 class Sure(Script):
@@ -37,13 +38,9 @@ def walked(*tokens, tree=TREE):
 
 def chance_of_acceptance(f):
     """How often f accepts a child of the root, over every result of its draws or coins."""
-    tree, probs = Tree([0, 0, 1], [-1, 0, 0]), torch.eye(3)[[0, 2, 2]]
-    probs[0] = torch.tensor([0.5, 0.3, 0.2])
-    runs = outcomes(lambda dice: f(tree, probs, dice))
+    probs = torch.tensor([0.5, 0.3, 0.2]).repeat(3, 1)
+    runs = outcomes(lambda dice: f(TWINS, probs, dice))
     return round(sum(probability for (path, _), probability in runs if len(path) > 1), 3)
-
-
-TWINS = Tree([0, 0, 1], [-1, 0, 0], torch.tensor([[0.5, 0.25, 0.25], [0.0] * 3, [0.0] * 3]))
 
 
 def judged(*coins, tree=TWINS):

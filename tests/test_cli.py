@@ -71,7 +71,7 @@ SLIPS = [
         ("--k 0", "k is 0"),
         ("--k many", "invalid int value: 'many'"))),
     ("02_tree_attention/train_and_decode.py", "--temperatures 0 -1", "temperature is -1.0"),
-    ("02_tree_attention/train_and_decode.py", f"--out '{Path(__file__).as_posix()}'",
+    ("04_merged_trees/train_and_decode.py", f"--out '{Path(__file__).as_posix()}'",
      "cannot be made"),
     ("03_dual_draft_routing/train_and_decode.py", "--budget 0", "budget is 0"),
     ("04_merged_trees/train_and_decode.py", "--budget 7", "budget is 7; it must be even"),

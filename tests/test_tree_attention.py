@@ -6,10 +6,8 @@ import itertools
 import pytest
 import torch
 
-import tree_attention
-from chain_specdec import GPTDraft, draft, speculate_chain
+from chain_specdec import GPTDraft, speculate_chain
 from exact import (
-    ToyDraft,
     ToyModel,
     ToyTarget,
     check_as_good_as_new,
@@ -20,7 +18,6 @@ from exact import (
 )
 from grading import Script
 from nanogpt.decoding import Context, collect
-from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import random_nodes
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import (
@@ -37,9 +34,8 @@ from tree_attention import (
 )
 
 wrong = importlib.import_module("02_tree_attention.wrong")
-WRONG = wrong.WRONG
+bias, WRONG = wrong.bias, wrong.WRONG
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
-# two children everywhere, depth first
 SMALL = random_gpt(1)
 FOLLOWERS = torch.tensor([0, 3, 0, 3, 0, 3, 0, 2, 0, 2, 0, 1, 0])  # 0 -> 3 (3x), 2 (2x), 1 (1x)
 
@@ -60,19 +56,6 @@ class FixedDrafter:
         return Tree([root, *self.tokens], [-1, *self.parents])
 
 
-def bias(accept, sampler, branching, rounds=1, vocab=3, length=None, draft_seed=99, drawn=False,
-         **draft):
-    """Total variation between tree speculation's output and the target's distribution."""
-    drawn = drawn or accept is multi_round
-    draft_model = ToyDraft(ToyModel(draft_seed, vocab, **draft))
-
-    def start(target, dice):
-        drafter = TreeDrafter(draft_model, branching, sampler, dice if drawn else None)
-        return speculate(target, drafter, [0, 1], sampler, dice, accept)
-
-    return loop_bias(start, sampler, rounds, length or len(branching) + 2, ToyModel(5, vocab))
-
-
 @pytest.mark.parametrize("accept", [walk, multi_round])
 @pytest.mark.parametrize("branching", [(1,), (2,), (3,), (2, 1), (1, 2), (2, 2)], ids=str)
 def test_output_distribution_is_the_targets_exactly(accept, branching):
@@ -80,18 +63,19 @@ def test_output_distribution_is_the_targets_exactly(accept, branching):
     if accept is multi_round and len(branching) == 2:  # thousands of trees instead of one
         samplers = [s for s in SAMPLERS if s != Sampler(1)] if branching != (2, 2) else SAMPLERS[3:]
     else:
-        assert bias(accept, Sampler(1), branching, draft_seed=5) < 1e-12  # drafter = target
+        assert bias(accept, branching, draft=ToyModel(5, 3)) < 1e-12  # drafter = target
     for sampler in samplers:
-        assert bias(accept, sampler, branching) < 1e-12, sampler
-    assert bias(accept, Sampler(1), branching, allowed=(2,)) < 1e-12  # draft support of one token
+        assert bias(accept, branching, sampler=sampler) < 1e-12, sampler
+    one = ToyModel(99, 3, allowed=(2,))  # draft support of one token
+    assert bias(accept, branching, draft=one) < 1e-12
 
 
 def test_wider_than_the_vocabulary_two_rounds_and_depth_three():
-    assert bias(walk, Sampler(1), (9,)) < 1e-12
-    assert bias(multi_round, Sampler(1), (9,)) < 1e-12
-    assert bias(multi_round, Sampler(1, top_p=0.7), (2,), rounds=2, length=4) < 1e-12
-    assert bias(walk, Sampler(1), (2, 1, 2)) < 1e-12
-    assert bias(multi_round, Sampler(1, top_k=2), (2, 1, 1), scale=2.0) < 1e-12
+    assert bias(walk, (9,)) < 1e-12
+    assert bias(multi_round, (9,)) < 1e-12
+    assert bias(multi_round, (2,), sampler=Sampler(1, top_p=0.7), rounds=2, length=4) < 1e-12
+    assert bias(walk, (2, 1, 2)) < 1e-12
+    assert bias(multi_round, (2, 1, 1), sampler=Sampler(1, top_k=2)) < 1e-12
 
 
 @pytest.mark.parametrize("tokens, parents", [
@@ -110,15 +94,13 @@ def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
 
 def test_independent_coins_are_biased_even_if_the_drafter_is_the_target():
     """Every coin passes, so the first token is always the argmax."""
-    assert bias(wrong.independent_coins, Sampler(1), (2,), draft_seed=5, length=2) > 0.1
+    assert bias(wrong.independent_coins, (2,), False, 2, draft=ToyModel(5, 3)) > 0.1
 
 
 def test_each_break_of_the_rule_shows_alone():
     right, *breaks = [wrong.mean_bias(*case, pairs=5) for case in wrong.BREAKS.values()]
     assert right < 1e-12  # one drawn child: the rule of chapter 01
     assert min(breaks) > 0.05
-    rule, branching, drawn, length = wrong.BREAKS["3. chain of 2, drawn, no residual at its end"]
-    assert wrong.mean_bias(rule, branching, drawn, 2, pairs=3) < 1e-12  # its second token is wrong
 
 
 def test_the_lessons_five_changes():
@@ -135,14 +117,14 @@ def test_wrong_masks_and_walks_are_caught(monkeypatch, name, sentence):
     # The depth must stay right: it is read off the mask, and is not what is tested here.
     monkeypatch.setattr(Tree, "depths", property(
         lambda tree: ancestor_mask(tree.parents).sum(1) - 1))
-    rule = WRONG[name][sentence] if name == "walk" else walk
-    with replaced(tree_attention, **{name: WRONG[name][sentence]}):
-        assert bias(rule, Sampler(1), (2, 2)) > 0.01
+    slip = WRONG[name][sentence]
+    found = bias(slip, (2, 2)) if name == "walk" else bias(walk, (2, 2), ancestor_mask=slip)
+    assert found > 0.01
 
 
 def test_row_as_position_is_caught(monkeypatch):
     monkeypatch.setattr(Tree, "depths", property(lambda tree: torch.arange(len(tree))))
-    assert bias(walk, Sampler(1), (2, 2)) > 0.01
+    assert bias(walk, (2, 2)) > 0.01
 
 
 @pytest.mark.parametrize("rows", [
@@ -152,7 +134,7 @@ def test_row_as_position_is_caught(monkeypatch):
 def test_wrong_gathers_are_caught(monkeypatch, rows):
     monkeypatch.setattr(
         Context, "commit", lambda context, path, tokens: context.cache.commit(rows(path)))
-    assert bias(walk, Sampler(1), (2,), rounds=2, length=4) > 0.01
+    assert bias(walk, (2,), rounds=2, length=4) > 0.01
 
 
 @pytest.mark.parametrize("sentence", [None, *WRONG["multi_round"]], ids=str)
@@ -222,16 +204,14 @@ def test_greedy_text_equals_plain_decoding(seed, length):
     prompt = [token % 11 for token in range(length)]
     models = TreeBigram(torch.arange(400) * 7 % 11, 11), TreeGPT(small), TreeGPT(target)
     shapes = [(), (1,), (3, 2), (20,), (2, 1, 2, 1), (1,) * 12]
-    rules = [walk, multi_round]
 
-    def start(i, model, branching):
-        accept = rules[(i + i // 6 + seed) % 2]  # every rule meets every shape
+    def start(model, branching, accept):
         return lambda sampler, dice: speculate(target, TreeDrafter(
             model, branching, sampler, dice if accept is multi_round else None),
             prompt, sampler, dice, accept)
 
-    check_greedy(target, prompt, *(
-        start(i, *pair) for i, pair in enumerate(itertools.product(models, shapes))))
+    check_greedy(target, prompt, *itertools.starmap(
+        start, itertools.product(models, shapes, [walk, multi_round])))
 
 
 def test_bad_input():
@@ -314,21 +294,8 @@ def test_tree_drafting_gpt_sees_only_its_own_branch():
     assert not tree.draft_probs[10:].any()
 
 
-class Chain:
-    """Chapter 01's drafting behind the contract of chapter 02: a tree of width 1."""
-
-    def __init__(self, model, dice):
-        self.model, self.dice = model, dice
-        self.reset, self.observe = model.reset, model.observe
-
-    def propose(self, root, room):
-        drafted, rows = draft(self.model, root, min(4, room), Sampler(0.9), self.dice)
-        rows = torch.stack([*rows, torch.zeros(11)])
-        return Tree([root, *drafted], range(-1, len(drafted)), rows)
-
-
 @pytest.mark.parametrize("make, accept", [
-    (lambda: Chain(GPTDraft(SMALL), Dice(3)), multi_round),
+    (lambda: TreeDrafter(TreeGPT(SMALL), (1,) * 4, Sampler(0.9), Dice(3)), multi_round),
     (lambda: TreeDrafter(TreeGPT(SMALL), (2, 2, 1)), walk),
     (lambda: TreeDrafter(TreeGPT(SMALL), (2, 2, 1), Sampler(0.9), Dice(3)), multi_round),
 ])

@@ -248,14 +248,12 @@ def draw_cache(committed, new, kept):
     for place, row in enumerate(kept):
         ax.annotate("", (past + place + 0.47, 0.84), (past + row + 0.47, 2.16),
                     arrowprops={"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.4})
-    for row in range(len(new)):
-        ax.text(past + row + 0.47, 3.1, str(row), ha="center", color=FAINT)
     for y, end in ((2.2, past), (0, past + len(kept))):
         ax.plot([end - 0.03] * 2, [y - 0.15, y + 0.95], color=INK, linewidth=2)
         ax.text(end, y - 0.22, "length", ha="right", va="top")
     for y, text in ((2.6, "before"), (0.4, "after")):
         ax.text(-0.2, y, text, ha="right", va="center")
-    return canvas(ax, "", (-1.7, width + 0.2), (-0.7, 3.5))
+    return canvas(ax, "", (-1.7, width + 0.2), (-0.7, 3.1))
 
 
 # ---------------------------------------------------------------- measurements
