@@ -65,7 +65,7 @@ def draw_repair(title, target_probs, parts):
 
     parts: {"accepted": (V,), ..}; black lines: the target's probabilities (V,).
     """
-    colors = {"accepted": BLUE, "rejected": GREY, "redrawn": ORANGE}
+    colors = {"accepted": BLUE, "rejected": GREY, "residual": ORANGE}
     names = [f"token {token}" for token in range(len(target_probs))]
     ax, below = new_axes(), 0 * target_probs
     for name, part in parts.items():
