@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from posixpath import dirname, normpath, relpath
@@ -41,7 +40,6 @@ BUTTONS = ('<p class="start"><a href="01_chain_specdec/walkthrough.html">Start r
            '<a href="02_tree_attention/pictures/step.html">Step through one round</a></p>')
 GRADE = ("*In the notebook, a cell here grades your code. In the book: think, or write on paper, "
          "then open the solution. In a terminal: `python tests/grade.py {}`.*")
-LOST = "---\norphan: true\n---\n# Not found\n\nThere is no such page. [The front page](index.md)\n"
 
 
 def pages():
@@ -54,14 +52,10 @@ def pages():
 
 
 def code_host():
-    """Where the files of this clone can be read, such as https://host/owner/name, or None."""
+    """Where the host shows the files, such as https://host/owner/name; None in another place."""
     if "GITHUB_REPOSITORY" in os.environ:
         return f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
-    remote = subprocess.run(["git", "--git-dir", ROOT / ".git", "remote", "get-url", "origin"],
-                            capture_output=True, text=True, check=False).stdout
-    found = re.match(r"(?:https://|ssh://)?(?:[^@/\s]+@)?([\w.-]+\.\w+)[:/]([\w./~-]+?)(\.git)?$",
-                     remote)
-    return f"https://{found[1]}/{found[2]}" if found else None
+    return None
 
 
 def lead(text, path, known, host):
@@ -110,7 +104,6 @@ def build(out):
         CONTENTS.format(*part) for part in (("Lessons", LESSONS),
                                             ("Chapters in short", "0*/index"),
                                             ("More", "\n".join(more))))
-    texts["404.md"] = LOST
     for pictures in ROOT.glob("0?_*/pictures"):
         chapter = pictures.parent.name
         texts[f"{chapter}/index.md"] += CONTENTS.format("This chapter", "R*")

@@ -20,7 +20,7 @@ MODELS = {"target": "small", "drafter": "draft"}
 # The renderer's labels, in the live page's words.
 WORDS = {"the target's own token": "the large model's own letter", "p, target": "p, large model",
          "q, drafter": "q, small model", '" of the target, "': '" of the large model, "',
-         '" of the drafter"': '" of the small model"', '["accepted", "': '["kept", "',
+         '" of the drafter"': '" of the small model"', '["accepted", ': '["kept", ',
          '["rejected", "': '["refused", "', '"the root"': '"the last letter"'}
 
 

@@ -22,11 +22,11 @@ BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#C7261B"
 PURPLE, SKY = "#CC79A7", "#56B4E9"
 HEADS = (GREEN, PURPLE)
 TIMES = {"draft": SKY, "verify": ORANGE, "rest": "#D8CFC0"}  # of a round
-LOOK = {"frameon": False}  # of a legend
 MONO = {"family": "DejaVu Sans Mono", "parse_math": False}  # of tokens
 plt.rcParams.update({
     "font.size": TEXT, "axes.titlesize": 12, "axes.titlelocation": "left", "text.color": INK,
-    "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK})
+    "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.axisbelow": True})
 
 
 def visible(text):
@@ -68,10 +68,8 @@ def save(ax, path, dpi=120):
 
 
 def plain_frame(ax, title=None, xlabel=None, ylabel=None):
-    """Two spines, dark text, a faint grid behind the data."""
-    ax.spines[["top", "right"]].set_visible(False)
+    """A faint grid behind the data, and what is said around them."""
     ax.grid(axis="y", color="#E5E5E5", linewidth=0.8)
-    ax.set_axisbelow(True)
     ax.set(xlabel=xlabel or "", ylabel=ylabel or "", title=title or "")
     return ax
 
@@ -111,37 +109,20 @@ def two_digits(p):
     return {"0.00": "0", "1.00": "1"}.get(f"{p:.2f}", f"{p:.2f}".lstrip("0"))
 
 
-def edge_labels(tree, target_probs):
-    """For each row but the root the text on its edge: target's / drafter's probability.
-
-    target_probs (N, V) or None, as tree.draft_probs.
-    """
-    tables = [t for t in (target_probs, tree.draft_probs) if t is not None]
-    edges = zip(tree.parents.tolist()[1:], tree.tokens.tolist()[1:], strict=True)
-
-    def label(p):  # a small probability is not an impossible one
-        return "<.01" if 0 < p < 0.005 else two_digits(p)
-
-    return [" / ".join(label(float(t[parent, token])) for t in tables) for parent, token in edges]
-
-
 def draw_edge(ax, start, end, label, on_path, bonus):
     """A line from one place to another, with its label a little behind the middle."""
-    (x0, y0), (x1, y1) = start, end
-    ax.plot([x0, x1], [y0, y1], zorder=1, solid_capstyle="round",
+    ax.plot(*zip(start, end, strict=True), zorder=1, solid_capstyle="round",
             color=BLUE if on_path else ORANGE if bonus else GREY,
             linewidth=2.6 if on_path else 1.2, linestyle="--" if bonus else "-")
-    if label:
-        ax.text(x0 + 0.52 * (x1 - x0), y0 + 0.52 * (y1 - y0), label,
-                color=INK if on_path else FAINT, ha="center", va="center", zorder=2,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
+    x, y = (0.48 * a + 0.52 * b for a, b in zip(start, end, strict=True))
+    ax.text(x, y, label, color=INK if on_path else FAINT, ha="center", va="center", zorder=2,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6} if label else None)
 
 
 def draw_node(ax, place, text, color, on_path, bonus, faint, strong):
     """A token in its box. faint: its letters; strong: its box, even off the path."""
     ax.text(*place, visible(text), zorder=3,
-            ha="center", va="center", family="DejaVu Sans Mono", parse_math=False,
-            color=FAINT if faint else INK,
+            ha="center", va="center", **MONO, color=FAINT if faint else INK,
             fontweight="bold" if on_path or bonus else "normal",
             bbox={"boxstyle": "round,pad=0.3", "edgecolor": color,
                   "facecolor": tint(color, 0.35 if on_path or bonus or strong else 0.2),
@@ -149,43 +130,40 @@ def draw_node(ax, place, text, color, on_path, bonus, faint, strong):
                   "linestyle": "--" if bonus else "-"})
 
 
-def draw_tree(tree, text_of_token, path=None, target_probs=None, colors=None, next_token=None,
-              ax=None):
+def draw_tree(tree, text_of_token, path=(), colors=None, next_token=None, ax=None):
     """A draft tree from left to right, the accepted path in blue, the rest in grey.
 
-    tree: tokens (N,), parents (N,), draft_probs (N, V) or None; text_of_token(token) -> str.
-    path: accepted rows, starting with 0. target_probs (N, V): with it, each edge carries the
-    target's probability of the child, and behind a slash the drafter's where the tree has it.
-    colors: a colour for each node (say, by the head that drafted it) instead of blue and grey.
-    next_token: the token that the target adds after the path, drawn in orange.
+    tree: tokens (N,), parents (N,), draft_probs (N, V) or None: with them each edge carries the
+    drafter's probability of the child; text_of_token(token) -> str. path: accepted rows, starting
+    with 0. colors: a colour for each node (say, by the head that drafted it) instead of blue and
+    grey. next_token: the token that the target adds after the path, drawn in orange.
     -> the Axes; readable up to about 40 nodes.
     """
-    n, path = len(tree), set(path or [])
-    parents, depths = tree.parents.tolist(), tree.depths.tolist()
-    children, texts = [list(c) for c in tree.children], [text_of_token(int(t)) for t in tree.tokens]
+    n, tokens, parents = len(tree), tree.tokens.tolist(), tree.parents.tolist()
+    children, depths = [list(c) for c in tree.children], tree.depths.tolist()
+    labels = [""] * (n + 1)  # the bonus token's edge has none
+    if tree.draft_probs is not None:
+        labels[1:n] = [two_digits(float(tree.draft_probs[parent, token]))
+                       for parent, token in zip(parents[1:], tokens[1:], strict=True)]
     if next_token is not None:  # one more leaf, below the end of the path
-        end = max(path or {0}, key=lambda row: depths[row])
+        end = path[-1] if path else 0
         children[end].append(n)
         children.append([])
-        parents, depths = [*parents, end], [*depths, depths[end] + 1]
-        texts.append(text_of_token(int(next_token)))
+        tokens, parents, depths = [*tokens, next_token], [*parents, end], [*depths, depths[end] + 1]
     heights = tree_rows(children)
     if ax is None:
         step = min(1.25, 6.7 / (max(depths) + 1))
         ax = new_axes(0.8 + step * (max(depths) + 1), 0.9 + 0.42 * (max(heights) + 1))
-    labels = [*edge_labels(tree, target_probs), ""]  # the bonus token's edge has none
     places = list(zip(depths, heights, strict=True))
-    for row in range(1, len(children)):
-        draw_edge(ax, places[parents[row]], places[row], labels[row - 1], row in path, row == n)
-    for row, text in enumerate(texts):
+    for row, token in enumerate(tokens):
         on_path, bonus = row in path, row == n
+        if row:
+            draw_edge(ax, places[parents[row]], places[row], labels[row], on_path, bonus)
         color = ORANGE if bonus else colors[row] if colors else BLUE if on_path else GREY
-        draw_node(ax, places[row], text, color, on_path, bonus,
+        draw_node(ax, places[row], text_of_token(int(token)), color, on_path, bonus,
                   faint=bool(path) and not (on_path or bonus or colors), strong=bool(colors))
-    known = [name for name, table in (("target", target_probs), ("drafter", tree.draft_probs))
-             if table is not None]
-    if known:
-        ax.text(0.5, -0.01, f"on each edge: the probability of the {' / of the '.join(known)}",
+    if tree.draft_probs is not None:
+        ax.text(0.5, -0.01, "on each edge: the probability of the drafter",
                 transform=ax.transAxes, color=FAINT, ha="center", va="top")
     return canvas(ax, "", (-0.4, max(depths) + 0.4), (max(heights) + 0.6, -0.6))
 
@@ -229,7 +207,7 @@ def draw_cells(ax, y, texts, colors, first=0):
                                    edgecolor=color, linewidth=1.2))
         text = visible(text)
         ax.text(first + i + 0.47, y + 0.4, text, ha="center", va="center",
-                fontsize=min(TEXT, 44 / len(text)), family="DejaVu Sans Mono", parse_math=False)
+                fontsize=min(TEXT, 44 / len(text)), **MONO)
 
 
 def draw_cache(committed, new, kept):

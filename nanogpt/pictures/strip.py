@@ -34,23 +34,20 @@ def draw_strip(results, title="A round: the tokens it writes, the time it takes"
     ax = new_axes(height=1.4 + 0.95 * len(lines))
     right = max(max(tau, price) for tau, price, _ in lines.values()) / 0.5
     for y, (name, (tau, price, fast)) in enumerate(lines.items()):
-        ax.text(0, y - 0.36, name, va="bottom", color=INK, fontweight="bold")
+        ax.text(0, y - 0.36, name, va="bottom", fontweight="bold")
         # the accepted drafts, and the last token, which the target adds
         ax.barh(y - 0.2, tau - 1, 0.26, color=tint(BLUE, 0.75))
         ax.barh(y - 0.2, 1, 0.26, tau - 1, color=tint(ORANGE, 0.85))
         ax.barh(y + 0.1, price, 0.26, color=GREY)
         ax.text(tau, y - 0.2, f" {tau:.2f} tokens", va="center", color=INK)
-        ax.text(price, y + 0.1, f" {price:.2f} plain steps", va="center", color=INK)
+        ax.text(price, y + 0.1, f" {price:.2f} plain steps", va="center")
         ax.text(right, y - 0.05, f"{fast:.2f}x", ha="right", va="center", fontsize=15, color=INK)
-        ax.vlines(1, y - 0.36, y + 0.26, color=INK, linewidth=1, linestyle=":", zorder=3)
+        ax.vlines(1, y - 0.36, y + 0.26, linewidth=1, linestyle=":", zorder=3)
     ax.text(right, -0.36, "speed-up", ha="right", va="bottom", color=FAINT)
-    ax.set_xlabel("blue: accepted drafts, orange: the target's own token,\n"
-                  "grey: time; dotted: plain decoding (1 token, 1 step)\n"
-                  f"{device_name(pick_device())}", color=FAINT)
-    ax.set(xlim=(0, right), ylim=(len(lines) - 0.6, -0.75), xticks=[], yticks=[])
-    ax.spines[["top", "right", "bottom"]].set_visible(False)
-    ax.set_title(title, color=INK, fontsize=12, loc="left")
-    return ax
+    ax.text(0, len(lines) - 0.6, "blue: accepted drafts, orange: the target's own token,\n"
+            "grey: time; dotted: plain decoding (1 token, 1 step)\n"
+            f"{device_name(pick_device())}", va="top", color=FAINT)
+    return canvas(ax, title, (0, right), (len(lines) - 0.6, -0.75))
 
 
 # ---------------------------------------------------------------- the front page's picture
@@ -70,10 +67,10 @@ def draw_front(found, tokens=1000):
     ax = new_axes(height=2.9)
     for y, (name, said) in enumerate(FRONT.items()):
         tau, _, fast = worths[name]
-        ax.text(0, y - 0.28, said, va="bottom", color=INK)
+        ax.text(0, y - 0.28, said, va="bottom")
         ax.barh(y, ms / fast, 0.5, color=tint(BLUE if y == 1 else GREY, 0.75))
         ax.text(ms / fast, y, f"  {ms / fast / 1e3:.2f} s,  {tokens / tau:,.0f} passes",
-                va="center", color=INK)
+                va="center")
     return canvas(ax, f"The same model writes {tokens:,} tokens", (0, 1.75 * ms),
                   (len(FRONT) - 0.7, -0.8))
 
@@ -82,25 +79,20 @@ def draw_front(found, tokens=1000):
 
 
 def draw_curves(columns):
-    """c(N) / c(1) over N, a line a machine, with its value at 32 rows; dotted: the rows of two
-    methods.
+    """c(N) / c(1) over N, a line a machine; dotted: the rows of two methods.
 
     columns: {machine: of does_it_pay.measured}.
     """
     ax = new_axes()
     for (machine, found), color in zip(columns.items(), COLORS, strict=False):
-        curve = {n: ms / found["curve"][0][1] for n, ms in found["curve"]}
-        end = max(curve)
-        ax.plot(curve.keys(), curve.values(), "o-", color=color)
-        ax.text(end, curve[end] + 0.2, machine, color=color, fontweight="bold", ha="right")
-        ax.text(32, curve[32] + 0.25, f"{curve[32]:.1f}",
-                color=color, ha="center")
+        rows, ms = zip(*found["curve"], strict=True)
+        ax.plot(rows, [value / ms[0] for value in ms], "o-", color=color)
+        ax.text(rows[-1], ms[-1] / ms[0] + 0.2, machine, color=color, fontweight="bold", ha="right")
     for n, chapter in ((5, "01"), (16, "05")):
         ax.axvline(n, color=INK, linewidth=1, linestyle=":", zorder=0)
-        ax.text(n, 4, f" {chapter}", color=INK)
+        ax.text(n, 4, f" {chapter}")
     ax.set_xscale("log", base=2)
-    ax.set_xticks(list(curve), [str(n) for n in curve])
-    ax.minorticks_off()
+    ax.set_xticks(rows, map(str, rows))
     ax.set_ylim(0)
     return plain_frame(ax, "The time of N rows, divided by that of one", "rows N in one forward")
 
@@ -113,55 +105,50 @@ def draw_worth(columns):
     """
     ax = new_axes(height=4.4)
     ax.axhline(1, color=INK, linewidth=1)
-    ax.text(4.5, 1, "plain decoding", va="bottom", ha="right", color=INK)
+    ax.text(4.5, 1, "plain decoding", va="bottom", ha="right")
     for price in (1, 2, 4, 8):
         end = min(3.8, 2.3 * price)
         ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--", zorder=0)
         ax.text(end, end / price, f" price {price}", color=FAINT, va="top")
-    worths = {machine: worth(found["tables"]["T = 1"]) for machine, found in columns.items()}
-    table = next(iter(columns.values()))["tables"]["T = 1"]
-    for chapter in sorted({name[:2] for name in table} - {PLAIN[:2]}):
-        best = fastest(table, chapter)[0]
-        dots = [(line[best][0], line[best][2]) for line in worths.values()]
-        ax.plot(*zip(*dots, strict=True), color=GREY, linewidth=1)
-        for dot, color in zip(dots, COLORS, strict=False):
-            ax.plot(*dot, "o", color=color, markersize=19)
-            ax.text(*dot, chapter, color="white", ha="center", va="center_baseline")
-    for y, machine, color in zip((2.2, 0.2), columns, COLORS, strict=False):
+    tables = {machine: found["tables"]["T = 1"] for machine, found in columns.items()}
+    first, table = next(iter(tables.items()))
+    shown = [fastest(table, chapter)[0] for chapter in sorted({name[:2] for name in table
+                                                               if name != PLAIN})]
+    for y, color, (machine, found) in zip((2.2, 0.2), COLORS, tables.items(), strict=False):
         ax.text(4.5, y, f"on {machine}", color=color, fontweight="bold", ha="right")
+        worths = worth(found)
+        for name in shown:
+            tau, _, fast = worths[name]
+            ax.plot(tau, fast, "o", color=color, markersize=19)
+            ax.text(tau, fast, name[:2], color="white", ha="center", va="center_baseline")
     ax.set(xlim=(1.8, 4.5), ylim=(0, 2.4))
-    first, most = next(iter(worths.items()))
-    return plain_frame(
-        ax, f"Most tokens: {max(most, key=lambda name: most[name][0])[:2]}. "
-        f"Fastest on {first}: {fastest(table)[0][:2]}.", "tau, tokens a round", "speed-up")
+    most = max(table, key=lambda name: table[name]["tau"])
+    return plain_frame(ax, f"Most tokens: {most[:2]}. Fastest on {first}: {fastest(table)[0][:2]}.",
+                       "tau, tokens a round", "speed-up")
 
 
 def draw_rounds(columns, T, names):
     """A plain step and a round of each method, as blocks of time; a panel a machine, each with a
     scale of its own. columns: as in draw_curves; names: {of a method: what the picture calls it}.
     """
-    panels = new_axes(height=2.7 * len(columns), rows=len(columns))
+    panels = new_axes(height=2.9 * len(columns), rows=len(columns))
+    colors = [tint(color, 0.75) for color in TIMES.values()]
     for ax, (machine, found) in zip(panels, columns.items(), strict=True):
         table = found["tables"][f"T = {T}"]
         step, worths = table[PLAIN]["round_ms"], worth(table)
         longest = max(worths[name][1] for name in names)
-        ax.barh(0, 1, 0.55, color=tint(TIMES["verify"], 0.75))
-        ax.text(0, -0.3, f"a plain step: {step:.2f} ms", va="bottom", color=INK)
+        ax.barh(0, 1, 0.4, color=colors[1])
+        ax.text(0, -0.22, f"a plain step: {step:.2f} ms", va="bottom")
         for y, (name, said) in enumerate(names.items(), start=1):
             tau, price, fast = worths[name]
-            blocks = {verb: table[name]["verb_ms"][verb] / step for verb in ("draft", "verify")}
-            blocks, left = blocks | {"rest": price - sum(blocks.values())}, 0.0
-            ax.text(0, y - 0.29, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x", color=INK,
-                    va="bottom", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
-            for verb, width in blocks.items():
-                ax.barh(y, width, 0.55, left, edgecolor="white", color=tint(TIMES[verb], 0.75))
-                inside = width > 0.11 * longest  # a narrow block has its name behind it
-                ax.text(left + (width / 2 if inside else width), y,
-                        f"{verb}\n{width:.2f}" if inside else f" {verb} {width:.2f}", color=INK,
-                        ha="center" if inside else "left", va="center", linespacing=0.95)
-                left += width
-        ax.vlines(1, 0, len(names), color=INK, linewidth=1, linestyle=":", zorder=0)
-        canvas(ax, f"On {machine}, in plain steps", (0, 1.2 * longest), (len(names) + 0.35, -0.8))
+            draft, verify = (table[name]["verb_ms"][verb] / step for verb in ("draft", "verify"))
+            rest = price - draft - verify
+            ax.barh([y] * 3, [draft, verify, rest], 0.4, [0, draft, draft + verify], color=colors,
+                    edgecolor="white")
+            ax.text(0, y - 0.22, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x\n"
+                    f"draft {draft:.2f}, verify {verify:.2f}, rest {rest:.2f}",
+                    va="bottom")
+        canvas(ax, f"On {machine}, in plain steps", (0, 1.2 * longest), (len(names) + 0.3, -0.7))
     return panels
 
 
