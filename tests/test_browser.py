@@ -1,14 +1,16 @@
-"""In a real browser, if there is one: step pages and the book on a phone's 390 pixels, and the live
-page's engine against Python on the same weights."""
+"""The book on the web builds without a warning, and its links lead somewhere; in a real browser, if
+there is one: step pages and the book on a phone's 390 pixels, and the live page's engine against
+Python on the same weights."""
 
 import importlib
 import importlib.util
 import json
 import re
-import shutil
 from html import unescape
+from html.parser import HTMLParser
 from itertools import islice
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
@@ -17,15 +19,26 @@ import torch
 from chain_specdec import GPTDraft, speculate_chain
 from nanogpt.decoding import tokens_on
 from nanogpt.model import GPT, GPTConfig
-from nanogpt.pictures.step import BROWSERS, browse
+from nanogpt.pictures.step import browse
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(ROOT.glob("0?_*/pictures/step.html"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(
-    not any(map(shutil.which, BROWSERS)), reason="no Chromium on the path")]
+pytestmark = pytest.mark.slow
+
+
+def opened(html, *flags):
+    """A page's text after its scripts have run; they log nothing."""
+    answer = browse(html.as_uri(), "--dump-dom", *flags)
+    if answer is None:
+        pytest.skip("no Chromium on the path")
+    assert "CONSOLE" not in answer[1], answer[1]
+    return answer[0]
+
+
+# ---------------------------------------------------------------- the book and the step pages
 
 PHONE = """<!DOCTYPE html><iframe src="ADDRESS" style="width: 390px; height: 844px"></iframe>
 <script>
@@ -45,8 +58,7 @@ def ask(page, check, folder):
     harness = folder / "phone.html"
     harness.write_text(PHONE.replace("ADDRESS", page.as_uri()).replace("CHECK", check),
                        encoding="utf-8")
-    text, log = browse(harness.as_uri(), "--dump-dom", "--virtual-time-budget=20000")
-    assert "CONSOLE" not in log, log
+    text = opened(harness, "--virtual-time-budget=20000")
     return json.loads(unescape(re.search(r"<title>(.*?)</title>", text, re.S)[1]))
 
 
@@ -86,8 +98,41 @@ def book(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / ".github" / "book")
         out = tmp_path_factory.mktemp("book")
+        # A warning, such as a link to nowhere, fails the build.
         assert importlib.import_module("build").build(out) == 0
     return out / "html"
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and its addresses."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.anchors, self.links = {"", "top", "embed"}, []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.anchors.update(found[name] for name in ("id", "name") if found.get(name))
+        self.links += [found[name] for name in ("href", "src") if found.get(name)]
+        assert tag in ("a", "link") or not urlsplit(found.get("src") or "").netloc, found
+
+
+def test_the_book_is_whole(book):
+    pages = {path: Page(path) for path in sorted(book.rglob("*.html"))}
+    for chapter in ROOT.glob("0?_*"):
+        for room in ("index", "walkthrough", "RESULTS", "pictures/step"):
+            assert book / chapter.name / f"{room}.html" in pages
+    for name in ("index", "live", "glossary", "CONTRIBUTING", "CHANGELOG", "tests/WORKSHOP"):
+        assert book / f"{name}.html" in pages
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if not parts.scheme and not parts.netloc:
+                to = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+                assert to.is_file() and book.resolve() in to.parents, f"{path}: {link}"
+                assert to not in pages or unquote(parts.fragment) in pages[to].anchors, link
+    assert sum(len(page.links) for page in pages.values()) > 500  # it did look
 
 
 @pytest.mark.parametrize("name", ["index", "02_tree_attention/index", "05_ddtree/RESULTS", *(
@@ -124,6 +169,8 @@ PROMPT = "KING HENRY:\nWhat say you, my lord"
 CHAIN, TREE = [1] * 5, [3, 2, 1]
 RUNS = [(temperature, *shape) for temperature in (0, 1) for shape in (
     ("multiRound", CHAIN), ("walk", TREE), ("multiRound", TREE))]
+TALL = Tree([20, 36, 40, 41, 50, 36], [-1, 0, 1, 1, 0, 4])  # two levels, path after path
+UNIFORMS = np.random.default_rng(5).random(3000).tolist()
 ROUNDS = 100  # from 33 tokens on, the window of 256 slides in every run
 
 ASK = """
@@ -171,43 +218,30 @@ def models(live):
 
 
 @pytest.fixture(scope="module")
-def tree():
-    """Rows on two levels below the root, one path after the other."""
-    return Tree([20, 36, 40, 41, 50, 36], [-1, 0, 1, 1, 0, 4])
-
-
-@pytest.fixture(scope="module")
 def prompt(live):
     return [live.LETTERS.index(letter) for letter in PROMPT]
 
 
 @pytest.fixture(scope="module")
-def uniforms():
-    return np.random.default_rng(5).random(3000).tolist()
-
-
-@pytest.fixture(scope="module")
-def page(live, tree, prompt, uniforms, tmp_path_factory):
+def page(live, prompt, tmp_path_factory):
     """What the engine answers in the browser."""
-    asked = {"prompt": PROMPT, "tree": tree.tokens.tolist(), "mask": tree.mask.tolist(),
-             "positions": (len(prompt) + tree.depths).tolist(), "path": [0, 4, 5], "runs": RUNS,
-             "rounds": ROUNDS, "uniforms": uniforms}
+    asked = {"prompt": PROMPT, "tree": TALL.tokens.tolist(), "mask": TALL.mask.tolist(),
+             "positions": (len(prompt) + TALL.depths).tolist(), "path": [0, 4, 5], "runs": RUNS,
+             "rounds": ROUNDS, "uniforms": UNIFORMS}
     html = tmp_path_factory.mktemp("live") / "engine.html"
     html.write_text(f"<meta charset=utf-8><script>{live.engine()}{live.data()}</script>"
                     f"<script>{ASK % json.dumps(asked)}</script>", encoding="utf-8")
-    text, log = browse(html.as_uri(), "--dump-dom")
-    assert "CONSOLE" not in log, log
-    return json.loads(re.search(r"<title>(.*)</title>", text)[1])
+    return json.loads(re.search(r"<title>(.*)</title>", opened(html))[1])
 
 
-def test_the_page_computes_the_logits_of_the_model(page, models, tree, prompt):
+def test_the_page_computes_the_logits_of_the_model(page, models, prompt):
     """A prompt, a tree behind it, and one row behind the tree's path, whose rows were gathered."""
     target, _ = models
     cache = target.new_cache()
     with torch.inference_mode():
         expected = [target(tokens_on(target, prompt), cache=cache)[0]]
         cache.commit(list(range(len(prompt))))
-        expected.append(target(tree.tokens[None], len(prompt) + tree.depths, tree.mask, cache)[0])
+        expected.append(target(TALL.tokens[None], len(prompt) + TALL.depths, TALL.mask, cache)[0])
         cache.commit([0, 4, 5])
         expected.append(target(tokens_on(target, [1]), cache=cache)[0])
     for key, logits in zip(("prompt", "tree", "after"), expected, strict=True):
@@ -230,11 +264,11 @@ class ListDice(Dice):
 
 @pytest.mark.parametrize("run", range(len(RUNS)), ids=lambda run: "-".join(
     map(str, RUNS[run][:2])) + f"-{len(RUNS[run][2])}")
-def test_the_page_decides_as_the_decoders_do(page, models, prompt, uniforms, run):
+def test_the_page_decides_as_the_decoders_do(page, models, prompt, run):
     """The same drafts, draws, paths and texts round after round, for the same random numbers."""
     temperature, rule, branching = RUNS[run]
     target, small = models
-    dice, sampler = ListDice(uniforms), Sampler(temperature)
+    dice, sampler = ListDice(UNIFORMS), Sampler(temperature)
     if branching == CHAIN:
         steps = speculate_chain(target, GPTDraft(small), prompt, len(CHAIN), sampler, dice)
     else:
@@ -293,8 +327,7 @@ def test_a_reader_can_step_through_every_kind_of_round(live, tmp_path):
     html = tmp_path / "live.html"
     html.write_text(html.read_text(encoding="utf-8").replace(
         "</body>", f"<script>{USE}</script></body>"), encoding="utf-8")
-    text, log = browse(html.as_uri(), "--force-prefers-reduced-motion", "--dump-dom")
-    assert "CONSOLE" not in log, log
+    text = opened(html, "--force-prefers-reduced-motion")
     *said, note = json.loads(re.search(r"<title>(.*)</title>", text)[1])
     assert said.count("chain: true, true") == said.count("multi: true, true") == 2
     assert said.count("walk: true, true") == 2 and note.endswith("left out: 7")

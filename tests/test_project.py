@@ -129,3 +129,10 @@ def test_links_lead_somewhere():
         text = re.sub(r"`[^`\n]*`", "", path.read_text(encoding="utf-8"))  # an example is no link
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (path.parent / link).exists(), f"{path}: {link}"
+
+
+def test_the_version_is_said_once_everywhere():
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)[1]
+    assert f'\nversion: "{version}"\n' in (ROOT / "CITATION.cff").read_text("utf-8")
+    changes = (ROOT / ".github" / "CHANGELOG.md").read_text("utf-8")
+    assert re.search(r"^## (\S+)", changes, re.M)[1] == version
