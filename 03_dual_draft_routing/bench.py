@@ -15,8 +15,6 @@ from statistics import mean
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
-import torch
-
 from nanogpt import cli
 from dual_draft_routing import (
     BothHeads,
@@ -36,7 +34,7 @@ from nanogpt.bench import (
     trees_everywhere,
 )
 from nanogpt.data import held_out_prompts
-from nanogpt.decoding import collect, plain_decode, tokens_on
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact.toy_models import ToyHead, loop_bias
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_kinds
@@ -75,15 +73,6 @@ class Proposal:
     kind: int = 0
 
 
-@torch.inference_mode()
-def propose_after(target, heads, text, **shape):
-    """The heads' trees after a text, a list whose last token is the root; see propose_both."""
-    _, hidden = target(tokens_on(target, text[:-1]))  # the root has not been read
-    both = BothHeads(drafters(heads, **shape))
-    both.observe(text[:-1], hidden, [len(text) - 2])
-    return both.propose_both(text[-1], room=99)
-
-
 def propose_everywhere(target, heads, text, first, kind=0):
     """trees_everywhere -> {position: Proposal}."""
     return {root: Proposal([agreement(tree, text[root + 1:]) for tree in trees],
@@ -92,15 +81,17 @@ def propose_everywhere(target, heads, text, first, kind=0):
                 target, BothHeads(heads), text, first)}
 
 
-def stories(target, heads, prompts, sampler, length, kind=0):
-    """Plain continuations and the heads' trees -> two lists: prompt + tokens; propose_everywhere.
-
-    length: new tokens of each; prompt i is drawn from Dice(i); kind: of all prompts.
-    """
-    texts = [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), length).tokens
-             for i, prompt in enumerate(prompts)]
-    return texts, [propose_everywhere(target, drafters(heads), text, len(prompts[0]), kind)
-                   for text in texts]
+def tell(kinds, target, heads, sampler):
+    """24 plain texts of each kind -> {kind: prompt + 128 tokens of each}, and known, {kind:
+    propose_everywhere of each}. Prompt i is drawn from Dice(i)."""
+    texts, known = {}, {}
+    for number, kind in enumerate(("verse", "code")):
+        prompts = held_out_prompts(kinds[kind], 24)
+        texts[kind] = [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
+                       for i, prompt in enumerate(prompts)]
+        known[kind] = [propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]),
+                                          number) for text in texts[kind]]
+    return texts, known
 
 
 # ---------------------------------------------------------------- every router on the same texts
@@ -119,38 +110,31 @@ ROUTERS = list(choices(Proposal([0, 0], [0, 0])))
 
 
 def replay(proposals, router):
-    """The rounds of what propose_everywhere gave; router: a name in `choices`, or a head's number.
-    """
-    return rounds_of({root: step.lengths[choices(step).get(router, router)]
+    """The rounds of what propose_everywhere gave. router: a name in `choices`."""
+    return rounds_of({root: step.lengths[choices(step)[router]]
                       for root, step in proposals.items()})
 
 
-# ---------------------------------------------------------------- verse and code
+def print_taus(known):
+    """tau of each router, and what is gained. known: of tell, with heads for verse, code, both."""
+    parts = known | {"both": known["verse"] + known["code"]}
+    found = {router: [[replay(text, router) for text in texts] for texts in parts.values()]
+             for router in ROUTERS}
+    cli.print_table(["tau", *parts], [[router, *(f"{tau(rounds):.2f}" for rounds in columns)]
+                                      for router, columns in found.items()])
+    print()
+    both = {router: columns[-1] for router, columns in found.items()}
+    print_gains(both, "code head", "the surer head", "the oracle")
+    print_gains(both, "the surer head", *ROUTERS[3:5])
 
 
-def two_kinds(known):
-    """{router: {"verse", "code", "both": the replays of its texts}}.
-
-    known: {"verse", "code": propose_everywhere of each text}, of a head for verse, one for code,
-    one for both.
-    """
-    found = {router: {kind: [replay(text, router) for text in texts]
-                      for kind, texts in known.items()} for router in ROUTERS}
-    for kinds in found.values():
-        kinds["both"] = kinds["verse"] + kinds["code"]
-    return found
-
-
-def print_opinions(known, heads):
+def print_opinions(known):
     """What each head expects of itself at a position, and what the target would have accepted; how
-    often the router keeps it, and how often it reaches further than the other.
-
-    known: {kind: propose_everywhere of each text}; heads: two names.
-    """
+    often the router keeps it, and how often it reaches further than the other. known: of tell."""
     rows = []
     for kind, texts in known.items():
         steps = [step for text in texts for step in text.values()]
-        for head, name in enumerate(heads):
+        for head, name in enumerate(known):
             expects = mean(8 * step.means[head] for step in steps)
             accepted = mean(step.lengths[head] for step in steps)
             kept = mean(route(step.means[:2]) == head for step in steps)
@@ -158,24 +142,6 @@ def print_opinions(known, heads):
             rows.append([f"{name}/{kind}", f"{expects:.2f}", f"{accepted:.2f}",
                          f"{accepted / expects:.2f}", f"{kept:.0%}", f"{further:.0%}"])
     cli.print_table(["head/where", "says", "gets", "ratio", "kept", "wins"], rows)
-
-
-def print_taus(found):
-    """tau of each router, and what is gained. found: of two_kinds."""
-    cli.print_table(["tau", "verse", "code", "both"],
-                    [[router, *(f"{tau(rounds):.2f}" for rounds in kinds.values())]
-                     for router, kinds in found.items()])
-    print()
-    both = {router: kinds["both"] for router, kinds in found.items()}
-    print_gains(both, "code head", "the surer head", "the oracle")
-    print_gains(both, "the surer head", *ROUTERS[3:5])
-
-
-def tell(kinds, target, heads, sampler):
-    """24 stories of each kind -> {kind: texts}, {kind: propose_everywhere of each text}."""
-    told = {kind: stories(target, heads.values(), held_out_prompts(kinds[kind], 24), sampler, 128,
-                          number) for number, kind in enumerate(("verse", "code"))}
-    return [{kind: story[part] for kind, story in told.items()} for part in (0, 1)]
 
 
 def bias_and_tau(target, heads, prompts, router, accept, rounds=2):
@@ -201,8 +167,8 @@ def main(argv=None):
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
         known = tell(kinds, target, heads, Sampler(temperature))[1]
         print("\ntemperature", temperature)
-        print_taus(two_kinds(known))
-        print_opinions(known, ["verse", "code"])
+        print_taus(known)
+        print_opinions(known)
 
 
 if __name__ == "__main__":

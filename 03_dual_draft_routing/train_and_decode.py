@@ -18,19 +18,13 @@ from train_heads import get_target_and_heads
 from tree_attention import speculate  # chapter 02
 
 
-def read_flags(argv):
-    """-> args. Raises ValueError for a bad budget before anything is trained."""
+def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p)
     p.add_argument("--budget", type=int, default=8, help="draft nodes of a tree")
     cli.temperatures_flag(p)
     args = p.parse_args(argv)
-    check_counts(budget=args.budget)
-    return args
-
-
-def main(argv=None):
-    args = read_flags(argv)
+    check_counts(budget=args.budget)  # before anything is trained
     samplers = [Sampler(t) for t in args.temperatures]
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)

@@ -33,19 +33,15 @@ def letters_of(tokenizer):
     return torch.tensor([text[-1:].isalpha() for text in texts])
 
 
-def inside_words(tokens, letters):
-    """Which proposals stand inside a word: their root and the token before it end in a letter.
+def on_duty(duty, tokens, letters):
+    """(B, T - DEPTH) bool: the proposals that a head of this duty is there for, entry t for the
+    root token t + 1. Inside a word: the root and the token before it end in a letter.
 
-    tokens (B, T); letters (V,) bool -> (B, T - DEPTH) bool, entry t for the root token t + 1.
+    tokens (B, T); letters (V,) bool.
     """
     is_letter = letters[tokens]  # (B, T)
     # Entry t looks at tokens t and t + 1; the last DEPTH places have too little text behind them.
-    return is_letter[:, :-DEPTH] & is_letter[:, 1:tokens.shape[1] - DEPTH + 1]
-
-
-def on_duty(duty, tokens, letters):
-    """(B, T - DEPTH) bool: the proposals that a head of this duty is there for."""
-    inside = inside_words(tokens, letters)
+    inside = is_letter[:, :-DEPTH] & is_letter[:, 1:tokens.shape[1] - DEPTH + 1]
     return {"everywhere": torch.ones_like(inside), "inside words": inside,
             "word edges": ~inside}[duty]
 

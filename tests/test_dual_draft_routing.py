@@ -2,7 +2,6 @@
 duty and decoded as trained."""
 
 import itertools
-import math
 from importlib import import_module
 
 import pytest
@@ -18,6 +17,7 @@ from dual_draft_routing import (
 from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gpt
 from merged_trees import prefixes
 from nanogpt.bench import gain
+from nanogpt.data import CharTokenizer
 from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyHead
 from nanogpt.sampling import Sampler
@@ -34,13 +34,8 @@ def started(head, text):
     return head
 
 
-def toy_pair(budget=3, depth=2, seeds=(8, 9)):
-    return [HeadDrafter(ToyHead(seed), depth, 2, budget) for seed in seeds]
-
-
-def ragged_pair():
-    """Heads that differ in depth, top_k and budget, so that a level is wider for one of them."""
-    return [HeadDrafter(ToyHead(8), 3, 1, 2), HeadDrafter(ToyHead(9), 2, 3, 4)]
+def toy_pair(budget=3):
+    return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in (8, 9)]
 
 
 def exact_bias(make_drafter, sampler, rounds=2, length=4, **speculation):
@@ -57,7 +52,9 @@ def test_routing_is_exactly_lossless(sampler):
     """The second round shows that both heads were told the right text, one budget is enough."""
     routed = RoutedDrafter(toy_pair())
     assert exact_bias(lambda dice: routed, sampler) < 1e-12
-    for pair in (toy_pair(1), toy_pair(5), ragged_pair()):
+    # The last pair differs in depth, top_k and budget, so that a level is wider for one of them.
+    ragged = [HeadDrafter(ToyHead(8), 3, 1, 2), HeadDrafter(ToyHead(9), 2, 3, 4)]
+    for pair in (toy_pair(1), toy_pair(5), ragged):
         assert exact_bias(lambda dice, p=pair: RoutedDrafter(p), sampler, rounds=1) < 1e-12
     assert exact_bias(lambda dice: toy_pair()[0], sampler, rounds=1) < 1e-12
     # The drafters' own coin is a draw like any other.
@@ -120,22 +117,6 @@ def test_pruned_expansion_keeps_the_best_nodes_of_the_full_one(seed):
             assert everything[path] == pytest.approx(score, abs=1e-12)
 
 
-class FlatHead(ToyHead):
-    """Equal scores everywhere: every comparison is a tie, and certainty adds nothing."""
-
-    def read(self, states, tokens):
-        log_probs = torch.full((len(tokens), 2), -math.inf)
-        log_probs[:, 0] = 0.0  # probability 1: the child scores exactly what its parent does
-        return log_probs, torch.cat([states, torch.tensor(tokens)[:, None]], 1)
-
-
-def test_ties_keep_parents():
-    for budget in (1, 2, 3):
-        tree, scores = grow_tree(started(FlatHead(0), [1]), 1, 4, 2, budget)
-        assert tree.parents.tolist() == list(range(-1, budget))  # Tree itself refuses orphans
-        assert scores == [0.0] * (budget + 1)
-
-
 # ---------------------------------------------------------------- the router
 
 
@@ -184,7 +165,7 @@ def test_replaying_a_text_is_decoding_it():
     starts = bench.registry(target, heads, Sampler(0), 6)
     text = prompt + collect(starts["plain"](prompt, 0), 50).tokens
     known = bench.propose_everywhere(target, bench.drafters(heads, 6), text, len(prompt))
-    for name, router in (("head 1 alone", 0), ("head 2 alone", 1),
+    for name, router in (("head 1 alone", "verse head"), ("head 2 alone", "code head"),
                          ("routed", "the surer head")):
         real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
         assert bench.replay(known, router)[:len(real)] == real
@@ -214,53 +195,47 @@ def test_bad_input():
 # ---------------------------------------------------------------- training
 
 
+def one_position(head):
+    """Tokens with a single proposal, hidden[0], their hidden states, and the loss there."""
+    tokens = torch.arange(DEPTH + 1)[None] * 3 % 11
+    hidden = head.target(tokens)[1]
+
+    def loss(labels, duty):
+        return head_loss(head, tokens, hidden, labels[None], torch.tensor([[duty]])).item()
+
+    return tokens[0].tolist(), hidden, loss
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_training_and_decoding_read_the_same(which):
     """The loss at one position equals what `read` says there, level after level."""
-    target = random_gpt(2, block_size=64)
-    head = random_heads(target)[which]
-    tokens = torch.arange(DEPTH + 1)[None] * 3 % 11  # one position, hidden[0], is a proposal
-    _, hidden = target(tokens)
-    labels = torch.softmax(torch.randn(1, DEPTH + 1, 11, dtype=torch.float64), -1)
+    head = random_heads(random_gpt(2, block_size=64))[which]
+    tokens, hidden, loss = one_position(head)
+    labels = torch.softmax(torch.randn(DEPTH + 1, 11, dtype=torch.float64), -1)
     head.observe(None, hidden, [0])
     states, total = head.state, 0.0
     for d in range(1, DEPTH + 1):
-        log_probs, states = head.read(states, [int(tokens[0, d])])
-        total -= float((labels[0, d] * log_probs[0]).sum())
-    present = torch.ones(1, 1, dtype=torch.bool)
-    assert head_loss(head, tokens, hidden, labels, present).item() == pytest.approx(
-        total / DEPTH, abs=1e-5)
+        log_probs, states = head.read(states, tokens[d:d + 1])
+        total -= float((labels[d] * log_probs[0]).sum())
+    assert loss(labels, True) == pytest.approx(total / DEPTH, abs=1e-5)
 
 
 def test_off_duty_a_head_learns_little_and_to_be_unsure():
-    """A head that says everywhere what the target says pays off duty, where half of the label is
-    uniform, and not on duty; a place off duty weighs less."""
-    target = random_gpt(2, block_size=64)
-    head = random_heads(target)[0]
-    tokens = torch.arange(DEPTH + 1)[None] * 3 % 11
-    _, hidden = target(tokens)
-    uniform = torch.full((1, DEPTH + 1, 11), 1 / 11, dtype=torch.float64)
-    off, on = (head_loss(head, tokens, hidden, uniform, torch.tensor([[there]])).item()
-               for there in (False, True))
-    assert off == pytest.approx(0.2 * on)
-    sure = torch.eye(11, dtype=torch.float64)[[4] * (DEPTH + 1)][None]
-    mixed = head_loss(head, tokens, hidden, sure, torch.tensor([[False]])).item()
-    known = head_loss(head, tokens, hidden, sure, torch.tensor([[True]])).item()
-    assert mixed == pytest.approx(0.2 * (0.5 * known + 0.5 * on), rel=1e-5)
+    """Off duty half of the label is uniform, and a place weighs less."""
+    *_, loss = one_position(random_heads(random_gpt(2, block_size=64))[0])
+    uniform = torch.full((DEPTH + 1, 11), 1 / 11, dtype=torch.float64)
+    sure = torch.eye(11, dtype=torch.float64)[[4] * (DEPTH + 1)]
+    on = loss(uniform, True)
+    assert loss(uniform, False) == pytest.approx(0.2 * on)
+    assert loss(sure, False) == pytest.approx(
+        0.2 * (0.5 * loss(sure, True) + 0.5 * on), rel=1e-5)
 
 
 def test_the_duties_divide_the_text():
     """'to be, or': a root is inside a word if it and the token before it are letters."""
     text = "to be, or not"
-
-    class Letters:
-        vocab_size = 128
-
-        @staticmethod
-        def decode(tokens):
-            return chr(tokens[0])
-
-    letters, tokens = letters_of(Letters), torch.tensor([[ord(c) for c in text]])
+    tokenizer = CharTokenizer(text)
+    letters, tokens = letters_of(tokenizer), torch.tensor([tokenizer.encode(text)])
     inside, edges = (on_duty(config.duty, tokens, letters)[0] for config in default_configs(4))
     roots = text[1:len(text) - DEPTH + 1]
     assert [c for c, there in zip(roots, inside, strict=True) if there] == ["o", "e"]
