@@ -1,6 +1,6 @@
-"""The lesson's pictures: two heads on one target, and whose guesses reached further.
+"""The lesson's pictures: whose guesses reached further, and one round of two heads on one target.
 
-Green is the verse head, pink the code head, orange the token that the target chose.
+Green is the verse head, pink the code head.
 """
 
 import math
@@ -10,17 +10,13 @@ import matplotlib.pyplot as plt
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
 from nanogpt.pictures.plots import (
     FAINT,
-    GREY,
     HEADS,
     INK,
     MONO,
     NEWLINE,
-    ORANGE,
     canvas,
     new_axes,
     tint,
-    two_digits,
-    visible,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
 from nanogpt.sampling import Sampler
@@ -30,43 +26,6 @@ from tree_attention import speculate  # chapter 02
 NAMES = "verse head", "code head"
 
 
-def box(ax, x, y, text, color, start=None, gap=12):
-    """A token, or what a head does with it, and an arrow from `start` to it.
-
-    gap: points between the middle of a box and the arrow's end.
-    """
-    ax.text(x, y, text, ha="center", va="center", color=INK, zorder=3, **MONO, bbox={
-        "boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.25)})
-    if start:
-        ax.annotate("", (x, y), start, zorder=1, arrowprops={
-            "arrowstyle": "-|>", "color": color, "shrinkA": gap, "shrinkB": gap, "linewidth": 1.3})
-
-
-def draw_heads(read, trees, scores, text_of_token):
-    """Two draft heads on one target: what each starts from, and what it guesses -> the Axes.
-
-    read: the text that the target has read, its end; trees, scores: see BothHeads.propose_both,
-    chains of three guesses.
-    """
-    ax = new_axes(height=4)
-    ax.text(0.6, 0.45, "the target read", color=FAINT)
-    ax.text(2.65, 0, "the root: chosen,\nnot read yet", va="center", color=FAINT)
-    for name, side, tree, logs, color in zip(NAMES, (1, -1), trees, scores, HEADS, strict=True):
-        y, out = 1.75 * side, 2.75 * side  # the line of states; the guesses are further out
-        texts = [visible(text_of_token(token)) for token in tree.tokens]
-        ax.text(-0.25, out, name, va="center", color=INK, fontweight="bold")
-        ax.text(0.6, 1.15 * side, "hidden states", va="center", color=FAINT)
-        box(ax, 0.5, y, "state", color, (0.5, 0))
-        for row, x in enumerate((2.3, 3.4, 4.5)):
-            box(ax, x, y, f"reads {texts[row]}", color, (x - 1.1 if row else 0.5, y), gap=30)
-            probability = two_digits(math.exp(logs[row + 1] - logs[row]))
-            box(ax, x, out, f"{texts[row + 1]} {probability}", color, (x, y))
-        box(ax, 2.3, 0, texts[0], ORANGE)
-        box(ax, 2.3, y, f"reads {texts[0]}", color, (2.3, 0))
-    box(ax, 0.5, 0, visible(read), GREY)
-    return canvas(ax, "Each guess, and how sure the head is of it", (-0.35, 5), (-3.2, 3.2))
-
-
 def draw_further(stories, shown, width=44):
     """Texts whose letters are tinted by the head that reached further below them -> the Axes.
 
@@ -74,8 +33,8 @@ def draw_further(stories, shown, width=44):
     token without one is context; shown: a range of positions.
     """
     ax, y = new_axes(), 2.2
-    for head, name in enumerate(NAMES):
-        box(ax, 5 + 13 * head, 0.2, name, HEADS[head])
+    for x, name, color in zip((2.5, 16), NAMES, HEADS, strict=True):
+        ax.text(x, 0.2, name, va="center", color=INK, backgroundcolor=tint(color, 0.5))
     ax.text(25, 0.2, "white: equally far", va="center", color=FAINT)
     for title, (texts, known) in stories.items():
         ax.text(-0.5, y, title, va="center", color=INK, fontweight="bold")
