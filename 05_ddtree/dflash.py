@@ -25,22 +25,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file
 from torch import nn
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 from block_diffusion import BlockDrafter
 from nanogpt.model import KVCache
 
-try:  # the extra [real]; nanogpt.transformers_model.need_transformers says so if it is missing
-    import transformers
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors.torch import load_file
-except ImportError:
-    transformers = StrictDataclassError = load_file = None
-
 ROOT_PREDICTS = {"DFlashDraftModel": False, "Qwen3DSparkModel": True}  # by architecture
-FULL = "full_attention"
-SPARE = 256  # rows by which a full cache grows: each growth copies it
+ROWS = 4096  # that a new cache holds; a longer text makes it grow
 
 # ---------------------------------------------------------------- the config, in one spelling
 
@@ -62,114 +56,55 @@ def read_config(published):
     if architecture not in ROOT_PREDICTS:
         raise ValueError(f"the drafter's architecture is '{architecture}'; known here are "
                          f"{', '.join(ROOT_PREDICTS)}")
-    inner = published.get("dflash_config") or {}
     # Early checkpoints have the block's size beside the widths, later ones inside.
-    names = ("block_size", "mask_token_id", "target_layer_ids")
-    block, mask_token, layers = (inner.get(name, published.get(name)) for name in names)
-    missing = [name for name, value in zip(names, (block, mask_token, layers), strict=True)
-               if value is None]
+    inner = published.get("dflash_config") or {}
+    told, known = published | inner, ("block_size", "mask_token_id", "target_layer_ids")
+    missing = [name for name in known if told.get(name) is None]
     if missing:
         raise ValueError(f"the drafter's config names no {missing[0]}")
     # Anything else that a config may switch on changes what the weights mean.
-    switches = {f"dflash_config.{name}": inner[name] for name in inner if name not in names}
-    others = ("is_causal", "markov_rank", "attention_bias", "draft_vocab_size")
-    switches |= {name: published.get(name) for name in others}
-    switches["layer_types"] = [k for k in published.get("layer_types") or [] if k != FULL]
-    on = next((name for name, value in switches.items() if value), None)
-    if on:
-        raise ValueError(f"the drafter's config sets {on} to {switches[on]}, which is not known "
-                         "here")
-    try:
-        sizes = transformers.Qwen3Config.from_dict(published)
-    except StrictDataclassError as error:
-        raise ValueError("the drafter's config contradicts itself: "
-                         f"{str(error).splitlines()[-1].strip()}") from None
+    told["layer_types"] = sorted({*(told.get("layer_types") or ())} - {"full_attention"})
+    others = {*inner, "layer_types", "is_causal", "markov_rank", "attention_bias",
+              "draft_vocab_size"}.difference(known)
+    for name in sorted(others):
+        if told.get(name):
+            raise ValueError(f"the drafter's config sets {name} to {told[name]}, which is not "
+                             "known here")
+    block, mask_token, layers = map(told.get, known)
     root_predicts = ROOT_PREDICTS[architecture]
     # Layer i of theirs is "after block i", and hidden[0] of ours is the embedding: hence + 1.
     return DFlashConfig(block if root_predicts else block - 1, tuple(i + 1 for i in layers),
-                        mask_token, root_predicts, sizes)
+                        mask_token, root_predicts, transformers.Qwen3Config.from_dict(
+                            published, attn_implementation="sdpa"))
 
 
 # ---------------------------------------------------------------- the network
 
 
-def qwen3():
-    """transformers' own parts of Qwen3: the same norm, gate and rotary angles to the last bit."""
-    return transformers.models.qwen3.modeling_qwen3  # imported at the first use: it takes seconds
-
-
-class DFlashAttention(nn.Module):
-    """Attention from the block to (context, block), as in block_diffusion.BlockLayer."""
-
-    def __init__(self, sizes):
-        super().__init__()
-        C, hd = sizes.hidden_size, sizes.head_dim
-        self.head_dim = hd
-        self.q_proj = nn.Linear(C, sizes.num_attention_heads * hd, bias=False)
-        self.k_proj = nn.Linear(C, sizes.num_key_value_heads * hd, bias=False)
-        self.v_proj = nn.Linear(C, sizes.num_key_value_heads * hd, bias=False)
-        self.o_proj = nn.Linear(sizes.num_attention_heads * hd, C, bias=False)
-        self.q_norm = qwen3().Qwen3RMSNorm(hd, sizes.rms_norm_eps)
-        self.k_norm = qwen3().Qwen3RMSNorm(hd, sizes.rms_norm_eps)
-
-    def heads(self, x):
-        """x (1, N, H * hd) -> (1, N, H, hd)."""
-        return x.view(*x.shape[:2], -1, self.head_dim)
-
-    def forward(self, x, context, cos, sin, cache, layer):
-        """x (1, R, C): block rows; context (1, T, C): new rows before them -> (1, R, C)."""
-        R = x.shape[1]
-        # Keys and values from both, through the same matrices; queries from the block alone.
-        rows = torch.cat([context, x], 1)  # (1, T + R, C)
-        # A norm on each head's key and query, before the rotation: Qwen3's way.
-        k = turn(self.k_norm(self.heads(self.k_proj(rows))), cos, sin)
-        q = turn(self.q_norm(self.heads(self.q_proj(x))), cos[:, -R:], sin[:, -R:])
-        v = self.heads(self.v_proj(rows))
-        k, v = cache.write(layer, torch.stack([k, v]).transpose(2, 3))  # (1, KV, past + T + R, hd)
-        # No mask: a masked slot sees the whole context and the whole block. Several heads of q
-        # share one of k and v, hence gqa.
-        y = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, enable_gqa=True)
-        return self.o_proj(y.transpose(1, 2).flatten(2))
-
-
-def turn(x, cos, sin):
-    """RoPE. x (1, N, H, hd), cos and sin (1, N, hd) -> as x."""
-    a, b = x.chunk(2, -1)  # pairs (x[i], x[i + hd/2]), as in nanogpt.model.rotate
-    return x * cos[:, :, None] + torch.cat([-b, a], -1) * sin[:, :, None]
-
-
-class DFlashLayer(nn.Module):
-    """One layer; the names are those of the published weights."""
-
-    def __init__(self, sizes):
-        super().__init__()
-        self.self_attn = DFlashAttention(sizes)
-        self.mlp = qwen3().Qwen3MLP(sizes)
-        self.input_layernorm = qwen3().Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
-        self.post_attention_layernorm = qwen3().Qwen3RMSNorm(sizes.hidden_size, sizes.rms_norm_eps)
-
-    def forward(self, x, context, cos, sin, cache, layer):
-        x = x + self.self_attn(self.input_layernorm(x), context, cos, sin, cache, layer)
-        return x + self.mlp(self.post_attention_layernorm(x))
-
-
 class DFlash(nn.Module):
-    """The drafter's weights beside a TransformersModel. Raises ValueError if they do not fit."""
+    """The drafter's weights beside a TransformersModel; their names are the published ones.
+
+    The layers are transformers' own of Qwen3: the same norm, gate and rotary angles to the last
+    bit. Raises ValueError if they do not fit the target.
+    """
 
     transition = None  # the slots of a block do not see each other's tokens
 
     def __init__(self, target, config):
         super().__init__()
-        sizes, theirs = config.sizes, target.config
-        check_fit(config, theirs)
+        sizes = config.sizes
+        check_fit(config, target.config)
         self.config, self.borrowed = config, [target]  # in a list, so that it is no submodule
         C = sizes.hidden_size
         self.width = len(config.feature_layers) * C
         self.fc = nn.Linear(self.width, C, bias=False)
-        self.hidden_norm = qwen3().Qwen3RMSNorm(C, sizes.rms_norm_eps)
-        self.layers = nn.ModuleList(DFlashLayer(sizes) for _ in range(sizes.num_hidden_layers))
-        self.norm = qwen3().Qwen3RMSNorm(C, sizes.rms_norm_eps)
-        self.rotary_emb = qwen3().Qwen3RotaryEmbedding(sizes)
+        self.hidden_norm = qwen3.Qwen3RMSNorm(C, sizes.rms_norm_eps)
+        self.layers = nn.ModuleList(qwen3.Qwen3DecoderLayer(sizes, layer)
+                                    for layer in range(sizes.num_hidden_layers))
+        for layer in self.layers:  # a masked slot sees the whole context and the whole block
+            layer.self_attn.is_causal = False
+        self.norm = qwen3.Qwen3RMSNorm(C, sizes.rms_norm_eps)
+        self.rotary_emb = qwen3.Qwen3RotaryEmbedding(sizes)
         if config.root_predicts:  # DeepSpec ships copies of the target's two matrices
             self.embed_tokens = nn.Embedding(sizes.vocab_size, C)
             self.lm_head = nn.Linear(C, sizes.vocab_size, bias=False)
@@ -186,10 +121,7 @@ class DFlash(nn.Module):
             n_layer=sizes.num_hidden_layers, n_head=sizes.num_key_value_heads,
             n_embd=sizes.num_key_value_heads * sizes.head_dim)  # fewer heads than the queries'
         # Not a whole window at once: 40,000 rows of a 4B model's drafter would take 0.8 GB.
-        return KVCache(shape, 1, SPARE, weight.device, weight.dtype)
-
-    def embed(self, tokens):
-        return self.embed_tokens(tokens)
+        return KVCache(shape, 1, ROWS, weight.device, weight.dtype)
 
     def forward(self, features, roots, positions, cache):
         """One block [root, mask x L] behind its context -> logits (1, 1, L, V).
@@ -198,22 +130,28 @@ class DFlash(nn.Module):
         """
         # z-lab's root only tells the other slots what to continue; DeepSpec's predicts as well, so
         # that its block needs one slot less.
-        T, skipped = features.shape[1], 0 if self.config.root_predicts else 1
-        owner = self if self.config.root_predicts else self.target
-        R = positions.stop - positions.start - T - (1 - skipped)
-        tokens = torch.full((1, R), self.config.mask_token, device=features.device)
-        tokens[:, 0] = roots[0, 0]
-        x = owner.embed(tokens)  # (1, R, C)
-        if cache.length + T + R > cache.kv.shape[-2]:
-            cache.reserve(T + R + SPARE)
+        if self.config.root_predicts:
+            skipped, embed, lm_head = 0, self.embed_tokens, self.lm_head
+        else:
+            skipped, embed, lm_head = 1, self.target.embed, self.target.lm_head
+        T = features.shape[1]
         # The context's new rows, then the root, which the target has not read, then the masks.
-        rows = torch.arange(positions.start, positions.start + T + R, device=features.device)
-        cos, sin = self.rotary_emb(x, rows[None])  # (1, T + R, hd)
+        rows = torch.arange(positions.start, positions.stop - 1 + skipped, device=features.device)
+        tokens = torch.full_like(rows[None, T:], self.config.mask_token)  # (1, R)
+        tokens[:, 0] = roots[0, 0]
+        x = embed(tokens)  # (1, R, C)
+        cos_sin = self.rotary_emb(x, rows[None])  # each (1, T + R, hd)
+        cache.reserve(len(rows))
+        into = SimpleNamespace(  # what transformers' attention asks of a cache
+            update=lambda k, v, layer, *_: cache.write(layer, torch.stack([k, v])))
         # The same vector for every layer, and no layer changes it: its keys and values are final.
         context = self.hidden_norm(self.fc(features))  # (1, T, C)
-        for layer, block in enumerate(self.layers):
-            x = block(x, context, cos, sin, cache, layer)
-        return owner.lm_head(self.norm(x))[:, None, skipped:]
+        for layer in self.layers:
+            # Keys and values from both, through the same matrices; of the answers the block's.
+            both = torch.cat([context, layer.input_layernorm(x)], 1)  # (1, T + R, C)
+            x = x + layer.self_attn(both, cos_sin, None, into)[0][:, T:]
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return lm_head(self.norm(x))[:, None, skipped:]
 
 
 def check_fit(config, theirs):
@@ -225,12 +163,9 @@ def check_fit(config, theirs):
                              f"the target has {ours}")
     # After the last block publishers differ: some take the state before the final norm.
     deepest = max(config.feature_layers)
-    if min(config.feature_layers) < 0 or deepest >= theirs.num_hidden_layers:
+    if deepest >= theirs.num_hidden_layers:
         raise ValueError(f"the drafter does not fit its target: it reads the target after block "
                          f"{deepest}, and the target has {theirs.num_hidden_layers} blocks")
-    if config.length < 1 or not 0 <= config.mask_token < theirs.vocab_size:
-        raise ValueError(f"the drafter does not fit its target: length {config.length}, mask token "
-                         f"{config.mask_token} of {theirs.vocab_size}")
 
 
 def load_dflash(folder, target):
@@ -239,23 +174,21 @@ def load_dflash(folder, target):
     Raises ValueError if files are missing, or do not fit the target or each other.
     """
     folder = Path(folder)
-    files = sorted(folder.glob("*.safetensors"))
+    # safetensors holds numbers only: reading it runs nothing, unlike a pickle.
+    files = list(folder.glob("*.safetensors"))
     try:
         published = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         published = None
-    if not isinstance(published, dict) or not files:
+    if published is None or not files:
         raise ValueError(f"'{folder}' is no drafter: it must hold config.json and *.safetensors")
     network = DFlash(target, read_config(published))
-    # safetensors holds numbers only: reading it runs nothing, unlike a pickle.
     weights = {name: tensor for file in files for name, tensor in load_file(file).items()
                if not name.startswith("confidence_head.")}  # it weighs drafts; ours are in a heap
-    # Names and shapes must match one for one, or a part of the drafter would stay random.
-    wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
-    wrong = sorted(set(wanted) ^ set(weights)) or [
-        name for name, shape in wanted.items() if weights[name].shape != shape]
-    if wrong:
-        raise ValueError(f"the weights in '{folder}' are not those of its config: look at "
-                         f"{wrong[0]}")
-    network.load_state_dict(weights)
+    try:
+        # Names and shapes must match one for one, or a part of the drafter would stay random.
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        what = str(error).splitlines()[1].strip()
+        raise ValueError(f"the weights in '{folder}' are not those of its config: {what}") from None
     return network.to(target.device, target.model.dtype).eval().requires_grad_(False)

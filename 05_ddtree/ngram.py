@@ -51,15 +51,12 @@ class TextTable:
 
 
 class NGramDraft:
-    """A draft model for chapter 01's chains and chapter 02's trees.
+    """A draft model for chapter 01's chains.
 
-    tokens (T,): the text to count; n: a context holds at most n - 1 tokens. Raises ValueError if
-    n < 2.
+    tokens (T,): the text to count; n: a context holds at most n - 1 tokens.
     """
 
     def __init__(self, tokens, vocab_size, n=7):
-        if n < 2:
-            raise ValueError(f"n is {n}; an n-gram with a context needs at least 2")
         self.vocab_size, self.table = vocab_size, TextTable(n)
         self.table.read(tokens.tolist())
         self.reset()
@@ -77,35 +74,23 @@ class NGramDraft:
         return (scores + 1e-6).log()
 
     def logits(self, token):
-        """Read one more token -> (V,), for chains."""
+        """Read one more token -> (V,)."""
         self.read = self.read + [token]
         return self.scores(self.text + self.read)
 
-    def level(self, tokens, parents):
-        """Read n new nodes of a tree -> (n, V). parents: their rows; [-1] for the root."""
-        if parents == [-1]:
-            self.paths = []
-        above = [self.paths[p] if p >= 0 else [] for p in parents]
-        self.paths += [path + [token] for path, token in zip(above, tokens, strict=True)]
-        return torch.stack([self.scores(self.text + path) for path in self.paths[-len(tokens):]])
-
 
 class LookupDrafter:
-    """The best-first tree of `budget` nodes from a TextTable; with width 1, a chain.
+    """The best-first tree of `budget` nodes from a TextTable with contexts of up to four tokens.
 
     Only what followed before is drafted, so a text without repetitions is decoded plainly.
-    n: contexts hold at most n - 1 tokens. Raises ValueError for a budget or width below 1, n < 2.
     """
 
-    def __init__(self, budget, width=None, n=5):
-        if budget < 1 or n < 2 or (width is not None and width < 1):
-            raise ValueError(f"budget is {budget}, n {n} and width {width}; at least 1, 2 and 1 "
-                             "are needed")
-        self.budget, self.width, self.n = budget, width, n
+    def __init__(self, budget):
+        self.budget = budget
         self.reset()
 
     def reset(self):
-        self.table = TextTable(self.n)
+        self.table = TextTable(5)
 
     def observe(self, tokens, hidden, rows):
         """These tokens were committed; they are all that is looked at."""
@@ -116,14 +101,15 @@ class LookupDrafter:
 
     def children(self, root, room):
         """What the heap may ask for, see ddtree.best_first."""
-        return lambda prefix: self.below(prefix, room)
+        longest = self.table.longest
 
-    def below(self, prefix, room):
-        """What may follow a prefix of drafts: log-probabilities and tokens, best first."""
-        if len(prefix) > room:  # they would not fit into the window
-            return [], []
-        # What it drafted before counts as read: a marginal of DDTree cannot look at it.
-        context = (self.table.text[-self.table.longest:] + list(prefix))[-self.table.longest:]
-        probs = self.table.next_probs(context)
-        best = sorted(probs, key=probs.get, reverse=True)[:self.width]
-        return [math.log(probs[token]) for token in best], best
+        def below(prefix):
+            if len(prefix) > room:  # they would not fit into the window
+                return [], []
+            # What it drafted before counts as read: a marginal of DDTree cannot look at it.
+            context = (self.table.text[-longest:] + list(prefix))[-longest:]
+            probs = self.table.next_probs(context)
+            best = sorted(probs, key=probs.get, reverse=True)
+            return [math.log(probs[token]) for token in best], best
+
+        return below
