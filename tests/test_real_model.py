@@ -195,7 +195,8 @@ def test_a_model_that_cannot_branch_is_refused():
 
 
 def test_packing_leaves_layers_with_a_bias():
-    model = tiny("llama", mlp_bias=True)
+    model = tiny("llama")
+    model.model.layers[0].mlp.down_proj = torch.nn.Linear(64, 32)
     before = alone(model, CONTEXT)[0]
     pack_layers(model, torch.float32)
     assert close(alone(model, CONTEXT)[0], before)
@@ -250,8 +251,8 @@ def test_lookup_proposes_what_came_next():
     drafter.observe([1, 2, 3, 4, 5, 1], None, None)
     for root, room, wanted in ((2, 10, [2, 3, 4, 5, 1]), (2, 2, [2, 3, 4]), (7, 10, [7])):
         assert drafter.propose(root, room).tokens.tolist() == wanted  # a 7 was never seen
-    drafter.observe([2, 9, 1], None, None)
-    assert sorted(drafter.propose(2, 1).tokens.tolist()) == [2, 3, 9]
+    drafter.observe([9, 2, 9, 7, 2, 9, 1], None, None)
+    assert drafter.propose(2, 1).tokens.tolist() == [2, 3, 9]  # behind 2 more often 9, behind 1 2 3
 
 
 # ---------------------------------------------------------------- published drafters
