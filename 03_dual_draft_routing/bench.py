@@ -124,7 +124,7 @@ def print_taus(known):
                                       for router, columns in found.items()])
     print()
     both = {router: columns[-1] for router, columns in found.items()}
-    print_gains(both, "code head", "the surer head", "the oracle")
+    print_gains(both, "code head", *ROUTERS[2:4], "the oracle")
     print_gains(both, "the surer head", *ROUTERS[3:5])
 
 

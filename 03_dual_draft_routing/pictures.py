@@ -23,7 +23,7 @@ from nanogpt.sampling import Sampler
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
-NAMES = "verse head", "code head"
+NAMES = "the verse head", "the code head"
 
 
 def draw_further(stories, shown, width=44):
@@ -33,9 +33,8 @@ def draw_further(stories, shown, width=44):
     token without one is context; shown: a range of positions.
     """
     ax, y = new_axes(), 2.2
-    for x, name, color in zip((2.5, 16), NAMES, HEADS, strict=True):
+    for x, name, color in zip((0, 14), NAMES, HEADS, strict=True):
         ax.text(x, 0.2, name, va="center", color=INK, backgroundcolor=tint(color, 0.5))
-    ax.text(25, 0.2, "white: equally far", va="center", color=FAINT)
     for title, (texts, known) in stories.items():
         ax.text(-0.5, y, title, va="center", color=INK, fontweight="bold")
         x, y = 0, y + 1
@@ -74,7 +73,7 @@ def step_round(args, dataset, device, prompt):
     logs = [*scores[chosen], *scores[1 - chosen][1:]]
     return trace(
         one, tokenizer.decode, tokenizer.vocab_size, chapter="03", title="Routing", rule="walk",
-        drafted="heads", names=[f"the {name}" for name in NAMES],
+        drafted="heads", names=NAMES,
         groups=[0, *[chosen + 1] * (n - 1), *[2 - chosen] * (len(other) - 1)],
         guesses=[None] + [math.exp(log - logs[parent]) for log, parent
                           in zip(logs[1:], one["parents"][1:], strict=True)],
