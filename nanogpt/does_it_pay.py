@@ -154,7 +154,7 @@ def markdown(columns, T):
     for machine, table in tables.items():
         fast, best = worth(table), fastest(table)[0]
         more = behind(table, best)
-        head += [machine, *[f"{machine}: ms a token behind"] * bool(more)]
+        head += [machine, *["ms behind"] * bool(more)]
         for name, line in lines.items():
             said = f"{fast[name][2]:.2f}x" if name in fast else "not run"
             line.append(f"**{said}**" if name == best else said)

@@ -94,7 +94,9 @@ def draw_curves(columns):
     ax.set_xscale("log", base=2)
     ax.set_xticks(rows, map(str, rows))
     ax.set_ylim(0)
-    return plain_frame(ax, "The time of N rows, divided by that of one", "rows N in one forward")
+    told = " and ".join(f"{found['curve'][4][1] / found['curve'][0][1]:.1f} on {machine}"
+                        for machine, found in columns.items())
+    return plain_frame(ax, f"16 rows take {told}", "rows N in one forward", "c(N) / c(1)")
 
 
 def draw_worth(columns):
@@ -111,7 +113,7 @@ def draw_worth(columns):
         ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--", zorder=0)
         ax.text(end, end / price, f" price {price}", color=FAINT, va="top")
     tables = {machine: found["tables"]["T = 1"] for machine, found in columns.items()}
-    first, table = next(iter(tables.items()))
+    table = next(iter(tables.values()))
     shown = [fastest(table, chapter)[0] for chapter in sorted({name[:2] for name in table
                                                                if name != PLAIN})]
     for y, color, (machine, found) in zip((2.2, 0.2), COLORS, tables.items(), strict=False):
@@ -123,8 +125,10 @@ def draw_worth(columns):
             ax.text(tau, fast, name[:2], color="white", ha="center", va="center_baseline")
     ax.set(xlim=(1.8, 4.5), ylim=(0, 2.4))
     most = max(table, key=lambda name: table[name]["tau"])
-    return plain_frame(ax, f"Most tokens: {most[:2]}. Fastest on {first}: {fastest(table)[0][:2]}.",
-                       "tau, tokens a round", "speed-up")
+    told = ", ".join(f"{fastest(found)[0].split()[0]} on {machine}"
+                     for machine, found in tables.items())
+    return plain_frame(ax, f"Most tokens: {most[:2]}. Fastest: {told}.", "tau, tokens a round",
+                       "speed-up")
 
 
 def draw_rounds(columns, T, names):
@@ -146,9 +150,11 @@ def draw_rounds(columns, T, names):
             ax.barh([y] * 3, [draft, verify, rest], 0.4, [0, draft, draft + verify], color=colors,
                     edgecolor="white")
             ax.text(0, y - 0.22, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x\n"
-                    f"draft {draft:.2f}, verify {verify:.2f}, rest {rest:.2f}",
-                    va="bottom")
-        canvas(ax, f"On {machine}, in plain steps", (0, 1.2 * longest), (len(names) + 0.3, -0.7))
+                    f"draft {draft:.2f}, verify {verify:.2f}, rest {rest:.2f}", va="bottom")
+        shares = " and ".join(f"{table[name]['verb_ms']['verify'] / table[name]['round_ms']:.0%}"
+                              for name in names)
+        canvas(ax, f"On {machine} the target's forward is {shares} of a round",
+               (0, 1.2 * longest), (len(names) + 0.3, -0.7))
     return panels
 
 
