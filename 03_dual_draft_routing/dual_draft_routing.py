@@ -174,18 +174,17 @@ class RoutedDrafter(BothHeads):
     """The chapter's drafter: both heads grow a tree, one of the trees is returned.
 
     choose(mu of every head) -> which one; another function makes another router.
-    choices: the index chosen in every step so far; means: mu of every head in every step.
+    choices: the index chosen in every step so far.
     """
 
     def __init__(self, drafters, choose=route):
         super().__init__(drafters)
-        self.choose, self.choices, self.means = choose, [], []
+        self.choose, self.choices = choose, []
 
     def propose(self, root, room):
         trees, scores = self.propose_both(root, room)
-        self.means.append([mean_confidence(s) for s in scores])
         # Only drafts are looked at. A router that saw the target's draws would bias the text.
-        self.choices.append(self.choose(self.means[-1]))
+        self.choices.append(self.choose([mean_confidence(s) for s in scores]))
         return trees[self.choices[-1]]
 
 

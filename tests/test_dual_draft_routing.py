@@ -130,7 +130,6 @@ def test_the_more_confident_tree_is_the_one_proposed():
             started(drafter.head, PROMPT)
         tree = routed.propose(2, room=9)
         assert routed.choices == [index]
-        assert routed.means[0][index] == max(routed.means[0])
         assert prefixes(tree) == prefixes(sharp.propose(2, room=9))
 
 
@@ -145,8 +144,8 @@ def test_after_every_commit_either_head_is_as_good_as_new():
 # ---------------------------------------------------------------- the heads
 
 
-def random_heads(target, seed=0):
-    torch.manual_seed(seed)
+def random_heads(target):
+    torch.manual_seed(0)
     n = target.config.n_layer
     heads = [DraftHead(target, HeadConfig((n,))), DraftHead(target, HeadConfig((1, n)))]
     for head in heads:
@@ -154,8 +153,8 @@ def random_heads(target, seed=0):
     return [head.double().requires_grad_(False) for head in heads]
 
 
-def head_drafters(seed=1):
-    return [HeadDrafter(head, 4, 3, 7) for head in random_heads(random_gpt(seed))]
+def head_drafters():
+    return [HeadDrafter(head, 4, 3, 7) for head in random_heads(random_gpt(1))]
 
 
 def test_replaying_a_text_is_decoding_it():
