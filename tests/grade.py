@@ -1,6 +1,6 @@
 """Grade the exercises: python tests/grade.py [01] [--hint NAME] [--class-folder FOLDER]
 
-Without a chapter: the progress over all of them. In a chapter's notebook:
+Without a chapter: all of them. In a chapter's notebook:
 `!python ../tests/grade.py 01`. A class folder holds one folder a learner, each with the chapters'
 folders in it.
 """
@@ -95,41 +95,22 @@ def results(number, path=None, only=None):
     return [(b, *graded[b.name]) for b in chosen]
 
 
-def grade(number, only=None):
-    """Print a chapter's verdicts, or that of one blank -> True if everything is done."""
-    try:
-        graded = results(number, only=only)
-    except ValueError as error:
-        print(f"{number}  {error}")
-        return False
-    for blank, status, message in graded:
-        print(f"{number}  {blank.name:24s} {status}" + (f": {message}" if message else ""))
-    return all(status == "done" for _, status, _ in graded)
-
-
-def print_progress(numbers):
-    """A line per chapter, the sum, and what to do next."""
+def grade(numbers, only=None):
+    """Print the verdicts on these chapters, or on one blank -> True if everything is done."""
     done = total = 0
-    following = None
     for number in numbers:
-        folder, blanks = chapters()[number]
-        total += len(blanks)
+        total += sum(only in (None, b.name) for b in chapters()[number][1])
         try:
-            graded = results(number)
+            graded = results(number, only=only)
         except ValueError as error:
-            print(f"{folder.name:26s} {error}")
+            print(f"{number}  {error}")
             continue
-        statuses = [status for _, status, _ in graded]
-        finished, blank = statuses.count("done"), statuses.count("still blank")
-        done += finished
-        print(f"{folder.name:26s} {finished} done, {blank} still blank, "
-              f"{len(statuses) - finished - blank} failing")
-        following = following or next(
-            ((number, b) for b, status, _ in graded if status != "done"), None)
-    print(f"{'all chapters':26s} {done} of {total} done")
-    if following:
-        number, blank = following
-        print(f"next: {blank.name}, about {blank.minutes} minutes; python tests/grade.py {number}")
+        for blank, status, message in graded:
+            print(f"{number}  {blank.name:24s} {status}" + (f": {message}" if message else ""))
+            done += status == "done"
+    if only is None:
+        print(f"{done} of {total} done")
+    return done == total
 
 
 def print_class(folder, numbers):
@@ -143,48 +124,40 @@ def print_class(folder, numbers):
         raise ValueError(f"class folder '{folder}' holds no folder of a learner")
     rows = []
     for name in names:
-        cells, done = [], 0
+        row = [name]
         for number in numbers:
             chapter, blanks = chapters()[number]
             path = folder / name / chapter.name / "exercise.py"
             try:
-                finished = [status for _, status, _ in results(number, path)].count("done")
-                cells.append(f"{finished}/{len(blanks)}")
-                done += finished
+                done = [status for _, status, _ in results(number, path)].count("done")
+                row.append(f"{done}/{len(blanks)}")
             except ValueError:
-                cells.append("broken" if path.exists() else "-")
-        rows.append([name, *cells, done])
-    print_table(["learner", *numbers, "done"], rows)
+                row.append("broken" if path.exists() else "-")
+        rows.append(row)
+    print_table(["learner", *numbers], rows)
 
 
 def main(argv=None):
+    known = chapters()
     parser = Parser(__doc__.splitlines()[0])
-    parser.add_argument("chapter", nargs="?", help="01, 02, ...; default: the progress of all")
+    parser.add_argument("chapter", nargs="?", type=lambda text: text.zfill(2), choices=known,
+                        help="01, 02, ...; default: all")
     parser.add_argument("--blank", metavar="NAME", help="grade this blank alone")
     parser.add_argument("--hint", metavar="NAME", help="print the hint for a blank")
     parser.add_argument("--class-folder", type=Path, metavar="FOLDER",
                         help="grade a class: FOLDER/NAME/01_chain_specdec/exercise.py, ...")
     args = parser.parse_args(argv)
-    known = chapters()
-    chapter = None if args.chapter is None else args.chapter.zfill(2)
-    if chapter is not None and chapter not in known:
-        raise ValueError(f"chapter is '{args.chapter}'; it must be one of {', '.join(known)}")
-    chosen = [chapter] if chapter else list(known)
-    names = {b.name for number in chosen for b in known[number][1]}
-    if args.blank is not None and (args.blank not in names or not chapter):
-        raise ValueError(f"blank is '{args.blank}'; name a chapter and one of its blanks: "
-                         f"{', '.join(sorted(names))}")
+    chosen = [args.chapter] if args.chapter else list(known)
+    hints = {b.name: b.hint for number in chosen for b in known[number][1]}
+    name = args.blank or args.hint
+    if name is not None and name not in hints:
+        raise ValueError(f"blank is '{name}'; it must be one of {', '.join(hints)}")
     if args.hint is not None:
-        hints = {b.name: b.hint for number in chosen for b in known[number][1]}
-        if args.hint not in hints:
-            raise ValueError(f"blank is '{args.hint}'; it must be one of {', '.join(hints)}")
-        print(" ".join(hints[args.hint].split()))
+        print(" ".join(hints[name].split()))
     elif args.class_folder is not None:
         print_class(args.class_folder, chosen)
-    elif chapter:
-        raise SystemExit(0 if grade(chapter, args.blank) else 1)
-    else:
-        print_progress(chosen)
+    elif not grade(chosen, args.blank) and args.chapter:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
