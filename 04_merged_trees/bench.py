@@ -24,20 +24,19 @@ def registry(target, heads, sampler, budget):
 
     budget: of one head's tree, even; all methods also with two trees' budget.
     """
-    def drafted_by(make, nodes, accept=walk):
-        def start(prompt, seed):
-            drafter = make([HeadDrafter(head, budget=nodes) for head in heads])
-            return speculate(target, drafter, prompt, sampler, Dice(seed), accept)
-        return start
+    def decode_with(drafter, accept=walk):
+        return lambda prompt, seed: speculate(target, drafter, prompt, sampler, Dice(seed), accept)
 
     starts = {PLAIN: plain(target, sampler)}
     for n in (budget, 2 * budget):
+        pair, halves = ([HeadDrafter(head, budget=nodes) for head in heads]
+                        for nodes in (n, n // 2))
         starts |= {
-            f"head 1, {n}": drafted_by(lambda pair: pair[0], n),
-            f"head 2, {n}": drafted_by(lambda pair: pair[1], n),
-            f"routed, {n}": drafted_by(RoutedDrafter, n),
-            f"merged, {n // 2} + {n // 2}": drafted_by(MergedDrafter, n // 2, accept_paths),
-            f"trie-merged, {n}": drafted_by(lambda pair: TrieDrafter(pair, pair[0].budget), n),
+            f"head 1, {n}": decode_with(pair[0]),
+            f"head 2, {n}": decode_with(pair[1]),
+            f"routed, {n}": decode_with(RoutedDrafter(pair)),
+            f"merged, {n // 2} + {n // 2}": decode_with(MergedDrafter(halves), accept_paths),
+            f"trie-merged, {n}": decode_with(TrieDrafter(pair, n)),
         }
     return starts
 
@@ -45,38 +44,45 @@ def registry(target, heads, sampler, budget):
 # ---------------------------------------------------------------- row for row, on verse and code
 
 
+def in_turn(scores):
+    """Scores of which only their order is left: 0 for the best node, -1 for the next, and so on."""
+    order = sorted(scores, reverse=True)
+    return [-order.index(score) for score in scores]
+
+
 def accepted(trees, scores, future, kind, n):
-    """{method: accepted drafts} of n draft rows, if the text goes on with `future`.
+    """{method: accepted drafts, mean confidence} of n draft rows, if `future` comes next.
 
     trees, scores: of a head for verse, one for code, one for both; kind: 0 in verse, 1 in code.
     """
-    def best(budget, *heads):  # the best nodes of these heads: accepted drafts, mean confidence
+    def best(scores, *heads, budget=n):
         tree, logs = trie_merge([trees[h] for h in heads], [scores[h] for h in heads], budget)
         return agreement(tree, future), mean_confidence(logs)
 
-    lengths, means = zip(*(best(n, head) for head in range(3)), strict=True)
-    return {"code head": lengths[1],
-            "each prompt's own head": lengths[kind],
-            "trained on both kinds": lengths[2],
+    alone = [best(scores, head) for head in range(3)]
+    return {"code head": alone[1],
+            "prompt's own head": alone[kind],
+            "trained on both": alone[2],
             # Every path lies in one of the trees: the union reaches as far as the better one.
-            "both trees": max(best(n // 2, head)[0] for head in (0, 1)),
-            "routed": lengths[route(means[:2])],
-            "trie": best(n, 0, 1)[0]}
+            "side by side": max(best(scores, head, budget=n // 2) for head in (0, 1)),
+            "routed": alone[route([mean for _, mean in alone[:2]])],
+            "trie in turns": best([in_turn(logs) for logs in scores], 0, 1),
+            "trie": best(scores, 0, 1)}
 
 
-def row_for_row(target, kinds, heads, sampler, rows=(16, 32)):
-    """The same 24 texts of each kind, written with each method -> {"method, rows": the rounds of
-    every text}. kinds, heads: see get_kinds."""
+def row_for_row(target, kinds, heads, sampler, n):
+    """The same 24 texts of each kind, written with each method -> {method: rounds of every text}.
+
+    kinds, heads: see get_kinds; n: draft rows.
+    """
     found = defaultdict(list)
-    drafter = BothHeads([HeadDrafter(head, budget=max(rows)) for head in heads.values()])
+    drafter = BothHeads([HeadDrafter(head, budget=n) for head in heads.values()])
     for kind, name in enumerate(("verse", "code")):
         for i, prompt in enumerate(held_out_prompts(kinds[name], 24)):
             text = prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
-            lengths = defaultdict(dict)  # method -> {position: accepted drafts}
-            for root, trees, scores in trees_everywhere(target, drafter, text, len(prompt)):
-                for n in rows:
-                    for method, length in accepted(trees, scores, text[root + 1:], kind, n).items():
-                        lengths[f"{method}, {n}"][root] = length
-            for method, below in lengths.items():
-                found[method].append(rounds_of(below))
+            steps = {root: accepted(trees, scores, text[root + 1:], kind, n) for root, trees, scores
+                     in trees_everywhere(target, drafter, text, len(prompt))}
+            for method in steps[len(prompt)]:
+                found[method].append(rounds_of({root: step[method][0]
+                                                for root, step in steps.items()}))
     return found

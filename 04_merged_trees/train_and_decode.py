@@ -11,19 +11,16 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 from nanogpt import cli
 from bench import registry
 from dual_draft_routing import check_counts  # chapter 03
-from merged_trees import trie_merge
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
-from nanogpt.pictures import plots
 from nanogpt.sampling import Sampler
-from pictures import SCORES, TREES, draw_trie
 from train_heads import get_target_and_heads  # chapter 03
 
 
 def read_flags(argv):
     """-> args. Raises ValueError for a bad budget before anything is trained."""
     p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p, Path(__file__).resolve().parent / "figures")
+    cli.decoding_flags(p)
     p.add_argument("--budget", type=int, default=8, help="draft nodes of one head's tree")
     cli.temperatures_flag(p)
     args = p.parse_args(argv)
@@ -43,9 +40,8 @@ def main(argv=None):
     trie = registry(target, heads, samplers[-1], args.budget)[f"trie-merged, {args.budget}"]
     cli.print_stream(trie(prompt, args.seed), args.prompt, args.max_new_tokens, dataset.tokenizer)
     print_tables(args, target, held_out_prompts(dataset, args.prompts), samplers,
-                 lambda sampler: registry(target, heads, sampler, args.budget))
-    example = draw_trie(TREES, SCORES, *trie_merge(TREES, SCORES, 6))[0]
-    print(f"\nfigure: {plots.save(example, args.out / 'example.png')}")
+                 lambda sampler: registry(target, heads, sampler, args.budget),
+                 turn=None)  # a head serves one text at a time
 
 
 if __name__ == "__main__":

@@ -7,24 +7,13 @@ import torch
 import merged_trees
 from dual_draft_routing import HeadDrafter
 from grading import Blank, Script, check_lossless
-from merged_trees import MergedDrafter, block_mask, merge, prefixes
+from merged_trees import MergedDrafter, prefixes
 from merged_trees import trie_merge as taught
 from nanogpt.exact.toy_models import ToyHead, random_nodes
 from tree_attention import Tree, speculate
 
 HEADS = Tree([9, 1, 2, 3], [-1, 0, 1, 1]), Tree([9, 1, 4, 5], [-1, 0, 1, 0])
 UNION = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])
-
-
-def a_block_for_each_tree():
-    """The union's mask is the paper's: a block for each tree, the root's column before them."""
-    for seed in range(8):
-        first = Tree(*random_nodes(seed))
-        second = Tree(*random_nodes(seed + 100, size=2 + seed))
-        union = merge(first, second)
-        assert torch.equal(union.mask, block_mask(first, second)), (
-            f"on parents {first.parents.tolist()} and {second.parents.tolist()} the union's mask "
-            "is not a block for each tree below the root")
 
 
 def each_prefix_once():
@@ -36,7 +25,7 @@ def each_prefix_once():
         for budget in (3, 6):
             trie, _ = merged_trees.trie_merge(pair, scores, budget)
             wanted, _ = taught(pair, scores, budget)
-            assert len(trie) == len(wanted) and set(prefixes(trie)) == set(prefixes(wanted)), (
+            assert sorted(prefixes(trie)) == sorted(prefixes(wanted)), (
                 f"on {pair} with budget {budget} it does not hold the best {budget} prefixes")
 
 
@@ -99,10 +88,10 @@ BLANKS = [
         Its root is not stored again, because both trees have the same root. In which row of the
         union does row `row` of the second tree stand? You need Python alone. Return an int.""",
         "The root is shared; n_first counts the first tree's draft nodes only.",
-        lines=1, minutes=3, promise=a_block_for_each_tree,
+        lines=1, minutes=3,
         examples={
             "row 1, n_first = 3": ((1, 3), 4), "row 0, n_first = 3": ((0, 3), 0),
-            "row 2, n_first = 3": ((2, 3), 5), "row 3, n_first = 3": ((3, 3), 6),
+            "row 2, n_first = 5": ((2, 5), 7),
         }),
     Blank(
         "merged_trees:accept_paths",
