@@ -41,7 +41,7 @@ def draw_trap():
            yticks=(0.75, 0.25), yticklabels=("2nd draw:\na, .5", "2nd draw:\nb or c, .5"))
     ax.tick_params(length=0)
     ax.set_frame_on(False)
-    ax.set_title("Both heads guess a: it is written with .50 + .25 = .75")
+    ax.set_title("Both heads guess a: written with .50 + .25 = .75")
 
 
 def draw_trie(trees, trie, scores):
