@@ -10,12 +10,10 @@ import matplotlib.pyplot as plt
 
 from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
-from nanogpt.packing import precision_of
 from nanogpt.pictures import plots
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
 from nanogpt.sampling import Sampler
-from nanogpt.sizes import SIZES
-from train_heads import get_target_and_heads  # chapter 03
+from train_heads import get_kinds  # chapter 03
 from tree_attention import Tree, speculate  # chapter 02
 
 # What each head guessed (a, ab, ac, f; a, ad, e, ag), with the probability of each path.
@@ -36,7 +34,7 @@ def draw_trap():
     areas = ax.bar((0, 1, 1), (1, 0.5, 0.5), 1, (0, 0.5, 0), edgecolor=plots.INK,
                    color=(plots.BLUE, plots.RED, plots.GREY), alpha=0.4)
     ax.bar_label(areas, ("a is written\n.50", "a is written:\na second chance\n.25",
-                         "b or c is written\n.25"), label_type="center", fontsize=13)
+                         "b or c is written\n.25"), label_type="center")
     ax.set(xticks=(0, 1), xticklabels=("1st draw: a, .5", "1st draw: b or c, .5"),
            yticks=(0.75, 0.25), yticklabels=("2nd draw:\na, .5", "2nd draw:\nb or c, .5"))
     ax.tick_params(length=0)
@@ -64,15 +62,15 @@ def draw_trie(trees, trie, scores):
 
 
 def step_round(args, dataset, device, prompt):
-    """An instructive round of the trie of both heads' trees -> its trace; see
-    nanogpt/pictures/step.py."""
-    target, heads = get_target_and_heads(args, dataset, device)
-    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
-    drafter = TrieDrafter([HeadDrafter(head, budget=8) for head in heads], 8)
+    """An instructive round of the lesson's 0.8M target and the trie of both heads' trees -> its
+    trace; see nanogpt/pictures/step.py."""
+    kinds, target, heads = get_kinds(device, args.retrain)
+    dice, tokenizer = VisibleDice(args.seed), kinds["both"].tokenizer
+    prompt = tokenizer.encode(args.prompt)  # in the letters of this target
+    drafter = TrieDrafter([HeadDrafter(heads[kind], budget=8) for kind in ("verse", "code")], 8)
     proposals = remember(drafter, "propose_both")
-    steps = speculate(target, drafter, prompt, Sampler(1.0), dice)
-    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
-                   lambda: proposals[-1])
+    rounds = watch(speculate(target, drafter, prompt, Sampler(1.0), dice), dice, prompt,
+                   args.steps, target.config.block_size, lambda: proposals[-1])
     for one in rounds:
         tree, logs = trie_merge(*one["note"], 8)
         one["groups"] = owners(tree, one["note"][0])
@@ -81,11 +79,10 @@ def step_round(args, dataset, device, prompt):
     # Here both heads had guessed the first accepted tokens, and only one of them the last.
     parting = [one for one in rounds if {1, 2} <= set(one["groups"])
                and len({one["groups"][row] for row in one["kept"][1:]}) > 1]
-    one = instructive(parting or rounds, decode)
+    one = instructive(parting or rounds, tokenizer.decode)
     return trace(
-        one, decode, dataset.vocab_size, chapter="04", title="Merged trees", rule="walk",
-        drafted="heads", names=["head 1", "head 2", "both heads"], groups=one["groups"],
-        guesses=one["guesses"],
-        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, the best 8 guesses "
-        "of two heads, temperature 1",
+        one, tokenizer.decode, tokenizer.vocab_size, chapter="04", title="Merged trees",
+        rule="walk", drafted="heads", names=["the verse head", "the code head", "both heads"],
+        groups=one["groups"], guesses=one["guesses"],
+        subtitle="0.8M target, the best 8 guesses of a head for verse and one for code",
         say_verify="What both heads guessed is read once: one draw will serve both.")

@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 import textwrap
-from pathlib import Path
 
 import torch
 
@@ -77,16 +76,14 @@ def target_flags(p, precision="auto"):
                    help="of the weights while decoding")
 
 
-def decoding_flags(p, out=None):
-    """Add the flags of every script that decodes. out: the default folder of its figures."""
+def decoding_flags(p):
+    """Add the flags of every script that decodes."""
     target_flags(p)
     p.add_argument("--prompt", type=text, default="ROMEO:\n", help="text to continue")
     p.add_argument("--max-new-tokens", type=int, default=128,
                    help="how many tokens to write per prompt")
     p.add_argument("--prompts", type=int, default=6,
                    help="how many held-out prompts the table is measured on")
-    if out:
-        p.add_argument("--out", type=Path, default=out, help="folder for the figures")
 
 
 def sampler_flags(p, temperature=0.0):
