@@ -1,9 +1,6 @@
-"""Chapter 05 on the runner: its decoders, and what is measured beside the main table.
+"""Chapter 05 on the runner: its decoders, what drafting costs, and what the price is worth.
 
-    python 05_ddtree/bench.py shapes          # chains and trees drawn from a pass: which is best?
-    python 05_ddtree/bench.py temperatures    # the heap against drawing, from 0 to 1.2
-    python 05_ddtree/bench.py prices          # fixed budgets against the price, on four machines
-    python 05_ddtree/bench.py paper           # Table 1 of the paper in one number
+    python 05_ddtree/bench.py       # fixed sizes against the price, on the prices of five machines
 """
 
 import sys
@@ -11,14 +8,11 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
-import csv
-
 import torch
 
 from nanogpt import cli
 from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from conditional_marginals import (
-    BlockLevels,
     ConditionalTreeDrafter,
     decode_conditional,
     decode_sampled,
@@ -31,17 +25,16 @@ from nanogpt.bench import (
     ms_per_token,
     paired,
     plain,
-    print_tables,
     speedup,
     summarize,
 )
 from nanogpt.cli import print_table
-from nanogpt.data import choosing_prompts, held_out_prompts
+from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect
 from nanogpt.sampling import Dice, Sampler
 from priced_trees import decode_priced, decode_priced_chain, prices
 from train_drafter import get_target_and_drafter
-from tree_attention import TreeDrafter, speculate  # chapter 02
+from tree_attention import speculate  # chapter 02
 
 CHAIN, DRAWN = "block chain, argmax", "drawn chain of 3, p/q"
 GPT_CHAIN = "57K GPT chain, K=4"  # of chapter 01
@@ -93,34 +86,6 @@ def registry(target, block, sampler, budgets, conditional_budgets=(), price=None
         if sampler.temperature > 0:
             starts[PRICED_CHAIN] = bound(decode_priced_chain, *price)
     return starts
-
-
-def rivals(target, block, ngram, sampler):
-    """Who else drafts: a 7-gram, and chapter 02's shape on the block's logits."""
-    return {"7-gram chain, K=4": by_chain(target, ngram, sampler),
-            "block top-W tree, 2x2x2": by_block(
-                target, TreeDrafter(BlockLevels(block), (2, 2, 2)), sampler)(speculate)}
-
-
-# ---------------------------------------------------------------- sweeps: drawing and the heap
-
-# branching -> 1 + its drafts are the rows that the target reads: up to 8, up to 16
-SHAPES = ["1-1-1", "1-1-1-1", "1-1-1-1-1", "2-1-1", "2-1-1-1", "2-2-1", "3-1-1-1", "2-2-1-1"]
-TEMPERATURES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
-
-
-def drawn(target, block, sampler, budgets, shapes):
-    """{name: start(prompt, seed)}: plain decoding, the heap on conditionals, drafts that are drawn.
-
-    At low temperatures the most probable tree wins, because the target nearly always takes one of
-    the few most probable continuations. At high ones drawn drafts win: they come about as often as
-    the target draws them, and the p/q rule uses that.
-    """
-    bound = by_block(target, block, sampler)
-    starts = {PLAIN: plain(target, sampler)}
-    starts |= {conditional_name(b): bound(decode_conditional, b) for b in budgets}
-    return starts | {f"drawn {shape}": bound(decode_sampled, tuple(map(int, shape.split("-"))))
-                     for shape in shapes}
 
 
 # ---------------------------------------------------------------- what drafting costs by itself
@@ -204,49 +169,20 @@ def modelled(generations, price, draft_ms):
 
 
 def print_modelled(target, block, prompts, max_new_tokens):
-    """tau, speed-up and drafts of trees and drawn chains, of fixed sizes and by price, on each of
+    """tau, speed-up and drafts of trees and a drawn chain, of fixed sizes and by price, on each of
     the MACHINES."""
     for temperature in (0, 0.6, 1):
-        bound, rows = by_block(target, block, Sampler(temperature)), []
-
-        def run(*what, bound=bound):
-            return [collect(bound(*what)(prompt, i), max_new_tokens)
-                    for i, prompt in enumerate(prompts)]
-
-        runs = {f"B={budget}": run(decode_conditional, budget) for budget in (3, 7, 15, 31, 63)}
-        if temperature:  # at 0 only one child can be drawn
-            runs |= {f"drawn {k}": run(decode_sampled, (1,) * k) for k in (3, 4, 5)}
+        runs, rows = {}, []
         for machine, (curve, draft_ms) in MACHINES.items():
             price = prices(curve, 63), draft_ms
-            runs["by price"] = run(decode_priced, *price)
-            if temperature:
-                runs["drawn, by price"] = run(decode_priced_chain, *price)
+            starts = registry(target, block, Sampler(temperature), (), (3, 7, 15, 31, 63), price)
+            for name, start in starts.items():
+                if name not in runs or "by price" in name:  # the others know no machine
+                    runs[name] = [collect(start(prompt, i), max_new_tokens)
+                                  for i, prompt in enumerate(prompts)]
             rows.append([machine, *("{:.2f} {:.2f} {:.0f}".format(*modelled(found, *price))
                                     for found in runs.values())])
         print_table([f"T={temperature:g}", *runs], rows)
-
-
-# ---------------------------------------------------------------- the paper in one number
-
-def price_of_a_round(rows):
-    """r, in plain steps: the least-squares fit of speed-up = tau / r through the origin.
-
-    rows: (tau, speed-up) each. If r is the same for every dataset and every tree, all rows of a
-    model lie on one line, and tau alone decides.
-    """
-    return sum(tau ** 2 for tau, _ in rows) / sum(tau * speedup for tau, speedup in rows)
-
-
-def print_prices():
-    """r of each model, for its chains and for its trees, from Table 1 of Ringel and Romano (arXiv
-    2604.12989): 8 H200 GPUs; DDTree with the best of seven budgets in each row."""
-    groups = {}
-    with open(Path(__file__).with_name("paper_table1.csv"), newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            groups.setdefault((row["model"], row["method"]), []).append(
-                (float(row["tau"]), float(row["speedup"])))
-    print_table(["model", "method", "a round, plain steps"], [
-        [*names, f"{price_of_a_round(rows):.2f}"] for names, rows in groups.items()])
 
 
 # ---------------------------------------------------------------- the command line
@@ -254,26 +190,12 @@ def print_prices():
 
 def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
-    p.add_argument("what", choices=["shapes", "temperatures", "prices", "paper"],
-                   help="see above")
     cli.decoding_flags(p)
     args = p.parse_args(argv)
-    if args.what == "paper":
-        print_prices()
-        return
     dataset, device = cli.setup(args)
     cli.check_decoding(args, dataset)
-    target, block = get_target_and_drafter(args, dataset, device)
-    prompts, temperatures = held_out_prompts(dataset, args.prompts), TEMPERATURES
-    budgets, shapes = [7, 15], ["1-1-1-1", "2-2-1-1"]
-    if args.what == "prices":
-        print_modelled(target, block, prompts, args.max_new_tokens)
-        return
-    if args.what == "shapes":  # a choice is made on prompts that no table is measured on
-        prompts, temperatures = choosing_prompts(dataset, args.prompts), [1.0]
-        budgets, shapes = [7], SHAPES
-    print_tables(args, target, prompts, map(Sampler, temperatures),
-                 lambda sampler: drawn(target, block, sampler, budgets, shapes))
+    print_modelled(*get_target_and_drafter(args, dataset, device),
+                   held_out_prompts(dataset, args.prompts), args.max_new_tokens)
 
 
 if __name__ == "__main__":

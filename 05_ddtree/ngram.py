@@ -1,15 +1,12 @@
 """Drafts without a network: a table of what followed the same tokens before.
 
-Filled from the training text it is an n-gram model, the cheap rival that every learned drafter has
-to beat. Filled from the text so far it is prompt lookup: an answer often repeats the prompt, or
-itself. Prompt lookup takes one match; here every match counts, and the most probable prefixes
-become a tree.
+Filled from the text so far it is prompt lookup: an answer often repeats the prompt, or itself.
+Prompt lookup takes one match; here every match counts, and the most probable prefixes become a
+tree.
 """
 
 import math
 from collections import Counter, defaultdict
-
-import torch
 
 from ddtree import best_first_tree
 
@@ -48,35 +45,6 @@ class TextTable:
             for token, count in counts.items():
                 probs[token] = probs.get(token, 0.0) + count * weight
         return probs
-
-
-class NGramDraft:
-    """A draft model for chapter 01's chains.
-
-    tokens (T,): the text to count; n: a context holds at most n - 1 tokens.
-    """
-
-    def __init__(self, tokens, vocab_size, n=7):
-        self.vocab_size, self.table = vocab_size, TextTable(n)
-        self.table.read(tokens.tolist())
-        self.reset()
-
-    def reset(self):
-        self.text, self.read = [], []
-
-    def observe(self, tokens, hidden=None, rows=None):
-        self.text, self.read = (self.text + tokens)[-self.table.longest:], []
-
-    def scores(self, context):
-        """context: a list of tokens -> (V,) log-scores of the next token."""
-        scores, probs = torch.zeros(self.vocab_size), self.table.next_probs(context)
-        scores[list(probs)] = torch.tensor(list(probs.values()))
-        return (scores + 1e-6).log()
-
-    def logits(self, token):
-        """Read one more token -> (V,)."""
-        self.read = self.read + [token]
-        return self.scores(self.text + self.read)
 
 
 class LookupDrafter:

@@ -2,7 +2,6 @@
 
     python 05_ddtree/train_and_decode.py            # minutes; the second run takes seconds
     python 05_ddtree/train_and_decode.py --quick    # a smaller target
-    python 05_ddtree/train_and_decode.py --sweep    # more rivals
 """
 
 import sys
@@ -11,14 +10,13 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from nanogpt import cli
-from bench import measured_price, registry, rivals
+from bench import measured_price, registry
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_gpt
-from ngram import NGramDraft
 from priced_trees import decode_priced
 from train_drafter import get_target_and_drafter
 
@@ -29,7 +27,6 @@ def read_flags(argv):
     cli.decoding_flags(p)
     p.add_argument("--budgets", type=int, nargs="+", default=[7, 15],
                    help="draft nodes of the DDTrees")
-    p.add_argument("--sweep", action="store_true", help="a 7-gram and chapter 02's tree take part")
     cli.temperatures_flag(p)
     p.add_argument("--no-transition", action="store_true",
                    help="the paper's drafter: marginals alone, no table of transitions")
@@ -60,13 +57,8 @@ def main(argv=None):
     cli.print_stream(steps, args.prompt, args.max_new_tokens, dataset.tokenizer)
 
     # A table each temperature: DDTree, its chain and the rivals, in turn on the same prompts.
-    ngram = NGramDraft(dataset.train, dataset.vocab_size) if args.sweep else None
-
-    def take_part(sampler):
-        starts = registry(target, block, sampler, args.budgets, args.budgets, price, small)
-        return starts | (rivals(target, block, ngram, sampler) if args.sweep else {})
-
-    print_tables(args, target, prompts, args.samplers, take_part)
+    print_tables(args, target, prompts, args.samplers, lambda sampler: registry(
+        target, block, sampler, args.budgets, args.budgets, price, small))
 
 
 if __name__ == "__main__":

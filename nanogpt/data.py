@@ -132,30 +132,8 @@ def load_dataset(corpus="shakespeare", tokenizer="char"):
     return Dataset(corpus, tokenizer, coder, train, val, digest)
 
 
-def prompt_starts(dataset, count, length):
-    """Where `count` prompts begin, spread evenly over the validation text."""
-    last = max(len(dataset.val) - length - 1, 0)
-    return [round(i * last / max(count - 1, 1)) for i in range(count)]
-
-
 def held_out_prompts(dataset, count, length=64):
-    """`count` prompts of `length` tokens to measure on, all over the validation text -> lists."""
-    return [dataset.val[start:start + length].tolist()
-            for start in prompt_starts(dataset, count, length)]
-
-
-def choosing_prompts(dataset, count, length=64, most=24):
-    """As many prompts to choose a setting on: none meets one of up to `most` held_out_prompts.
-
-    What was chosen on the prompts that it is measured on looks better than it is. Raises
-    ValueError if the validation text is too short for so many.
-    """
-    measured = sorted({start for n in range(1, most + 1)
-                       for start in prompt_starts(dataset, n, length)})
-    free = [(here + after) // 2 for here, after in zip(measured, measured[1:], strict=False)
-            if after - here >= 2 * length + 1]  # room for one prompt between two
-    if len(free) < count:
-        raise ValueError(f"the corpus has room for {len(free)} prompts to choose on beside those "
-                         f"to measure on; {count} are wanted")
-    starts = [free[round(i * (len(free) - 1) / max(count - 1, 1))] for i in range(count)]
+    """`count` prompts of `length` tokens, spread evenly over the validation text -> lists."""
+    last = max(len(dataset.val) - length - 1, 0)
+    starts = [round(i * last / max(count - 1, 1)) for i in range(count)]
     return [dataset.val[start:start + length].tolist() for start in starts]

@@ -11,12 +11,10 @@ import torch
 
 from nanogpt import bench
 from exact import random_gpt
-from nanogpt.data import choosing_prompts, held_out_prompts
 from nanogpt.decoding import Generation, Step, collect, plain_decode, timed
 from nanogpt.does_it_pay import fastest, load_measured, main, markdown, worth
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
-from ngram import NGramDraft
 from priced_trees import prices
 from test_ddtree import random_drafter
 from test_dual_draft_routing import random_heads
@@ -138,17 +136,6 @@ def test_every_verb_is_booked_once_and_under_the_same_name(monkeypatch, drafts):
         assert sum(step.seconds.values()) == clock.now - start
 
 
-def test_what_is_chosen_on_is_never_measured_on():
-    dataset = SimpleNamespace(val=torch.arange(30_000))
-    for n in (1, 4, 24):
-        chosen = {token for prompt in choosing_prompts(dataset, n) for token in prompt}
-        assert len(chosen) == 64 * n  # nor do two of them meet
-        for m in range(1, 25):
-            assert chosen.isdisjoint(t for prompt in held_out_prompts(dataset, m) for t in prompt)
-    with pytest.raises(ValueError, match="has room for 0 prompts to choose on"):
-        choosing_prompts(SimpleNamespace(val=torch.arange(700)), 1)
-
-
 def registry(chapter, target, sampler, seed):
     """A chapter's decoders around a small random target; budgets and shapes vary with the seed."""
     heads, room, small = random_heads(target, seed), CHAPTER[chapter], random_gpt(seed + 100)
@@ -160,8 +147,7 @@ def registry(chapter, target, sampler, seed):
         3: lambda: room.registry(target, heads, sampler, budget),
         4: lambda: room.registry(target, heads, sampler, budget),
         5: lambda: room.registry(
-            target, block, sampler, [1, budget], [1, budget], (price, 0.1), small) | room.rivals(
-                target, block, NGramDraft(torch.arange(300) * 7 % 11, 11), sampler),
+            target, block, sampler, [1, budget], [1, budget], (price, 0.1), small),
         6: lambda: room.registry(target, TreeGPT(small), sampler, Sampler(1, top_k=3), *(
             ("complete", 2, 2), ("multi-chain", 1, 4), ("multi-chain", 2, 4))[seed]),
     }[chapter]()
@@ -189,15 +175,6 @@ def test_chains_and_trees_hold_equal_budgets():
     room, model = CHAPTER[2], TreeBigram(torch.arange(400) * 7 % 11, 11)
     for drafts, shape in [*room.CHAINS.items(), *room.TREES.items()]:
         assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + drafts
-
-
-def test_an_n_gram_reads_the_end_of_the_text_and_forgets_rejected_drafts():
-    draft = NGramDraft(torch.randint(5, (900,), generator=torch.Generator().manual_seed(0)), 5, 4)
-    draft.observe([4, 4, 0, 2, 2, 3, 1, 0])
-    assert torch.equal(draft.logits(3), draft.scores([1, 0, 3]))
-    assert torch.equal(draft.logits(2), draft.scores([0, 3, 2]))
-    draft.observe([3])  # the 2 was rejected
-    assert torch.equal(draft.logits(1), draft.scores([0, 3, 1]))
 
 
 def test_a_modelled_round_is_charged_for_its_rows_and_its_pass():

@@ -127,12 +127,3 @@ def test_the_table_of_a_slot_is_asked_about_the_token_before_it(slot):
     table = torch.zeros(4, 11, 11)
     table[slot] = sure(torch.arange(11) + 1)
     assert loss_of(Guess([slot], table)) < 1e-6
-
-
-def test_features_stand_in_the_order_of_their_layers():
-    """A checkpoint's fusing matrix has a column for each."""
-    network = random_drafter(random_gpt(0), 0)  # layers 0, 1, 2
-    hidden = [torch.full((1, 2, 16), float(layer)) for layer in range(3)]
-    assert network.features(hidden)[0, 1].tolist() == [0.0] * 16 + [1.0] * 16 + [2.0] * 16
-
-
