@@ -34,8 +34,13 @@ def started(head, text):
     return head
 
 
-def toy_pair(budget=3):
-    return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in (8, 9)]
+def toy_pair(budget=3, seeds=(8, 9)):
+    return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in seeds]
+
+
+def ragged_pair():
+    """Heads that differ in depth, top_k and budget, so that a level is wider for one of them."""
+    return [HeadDrafter(ToyHead(8), 3, 1, 2), HeadDrafter(ToyHead(9), 2, 3, 4)]
 
 
 def exact_bias(make_drafter, sampler, rounds=2, length=4, **speculation):
@@ -52,9 +57,7 @@ def test_routing_is_exactly_lossless(sampler):
     """The second round shows that both heads were told the right text, one budget is enough."""
     routed = RoutedDrafter(toy_pair())
     assert exact_bias(lambda dice: routed, sampler) < 1e-12
-    # The last pair differs in depth, top_k and budget, so that a level is wider for one of them.
-    ragged = [HeadDrafter(ToyHead(8), 3, 1, 2), HeadDrafter(ToyHead(9), 2, 3, 4)]
-    for pair in (toy_pair(1), toy_pair(5), ragged):
+    for pair in (toy_pair(1), toy_pair(5), ragged_pair()):
         assert exact_bias(lambda dice, p=pair: RoutedDrafter(p), sampler, rounds=1) < 1e-12
     assert exact_bias(lambda dice: toy_pair()[0], sampler, rounds=1) < 1e-12
     # The drafters' own coin is a draw like any other.
@@ -144,8 +147,8 @@ def test_after_every_commit_either_head_is_as_good_as_new():
 # ---------------------------------------------------------------- the heads
 
 
-def random_heads(target):
-    torch.manual_seed(0)
+def random_heads(target, seed=0):
+    torch.manual_seed(seed)
     n = target.config.n_layer
     heads = [DraftHead(target, HeadConfig((n,))), DraftHead(target, HeadConfig((1, n)))]
     for head in heads:
