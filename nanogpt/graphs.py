@@ -4,7 +4,8 @@ A small model's forward is about a hundred kernels. A GPU runs them in a fractio
 Python needs to start them one by one. A graph records them once, and `replay` starts them all.
 What it recorded is fixed, addresses and shapes alike. So, in a recorded forward,
 
-    inputs      lie in pinned host memory, and copying them to the device is part of the graph
+    inputs      lie in pinned host memory, and copying them to the device is part of the graph;
+                so is the way back of what the host wants to see, the logits
     cache rows  are written where an index says, and attention sees the whole cache through a mask
     N           is padded to the next of a few sizes; a padding row sees itself alone
 
@@ -14,6 +15,7 @@ Longer forwards (a prefill, training) run as they always do. On a CPU nothing is
 import copy
 import weakref
 
+import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -24,21 +26,31 @@ CONTEXT = 8  # context rows of a captured drafter pass: what a round commits, pa
 class Graph:
     """`run(**inputs)`, recorded for inputs of one shape.
 
+    run -> what the host wants, a tuple of tensors, and what stays on the device.
     host: {name: tensor on the CPU}, filled anew before each replay through `self.host` (numpy);
     kept: {name: tensor on the device}, written there by the caller; kv: the cache storage that run
-    works on. `outputs` are overwritten by the next replay.
+    works on. What stays on the device is overwritten by the next replay.
     """
 
     def __init__(self, run, host, kept, kv):
-        pinned = {name: x.pin_memory() for name, x in host.items()}
-        twins = {name: x.to(kv.device) for name, x in host.items()}
-        self.host, self.kept = {name: x.numpy() for name, x in pinned.items()}, kept
-        self.alive = pinned, twins  # the graph knows their addresses and does not hold them
+        # All inputs are one piece of memory: a copy costs as much as a kernel, whatever its size.
+        sizes = [-(-x.nbytes // 16) * 16 for x in host.values()]
+        pinned = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=True)
+        twin = torch.empty_like(pinned, device=kv.device)
+
+        def views(memory):
+            return {name: part[:x.nbytes].view(x.dtype).view(x.shape)
+                    for part, (name, x) in zip(memory.split(sizes), host.items(), strict=True)}
+
+        for name, view in views(pinned).items():
+            view.copy_(host[name])
+        self.host = {name: view.numpy() for name, view in views(pinned).items()}
+        self.kept = kept
+        self.alive = pinned, twin  # the graph knows their addresses and does not hold them
 
         def whole():
-            for name, x in twins.items():
-                x.copy_(pinned[name], non_blocking=True)
-            return run(**twins, **kept)
+            twin.copy_(pinned, non_blocking=True)
+            return run(**views(twin), **kept)
 
         # In float32 the fused attention kernel takes 60 us for one row, plain products take 20.
         # In bfloat16 cuDNN's is the fastest; it plans for each shape anew, so only graphs have it.
@@ -49,16 +61,21 @@ class Graph:
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 whole()
-                whole()
+                wanted, _ = whole()
             torch.cuda.current_stream().wait_stream(stream)
+            self.here = [torch.empty_like(x, device="cpu").pin_memory() for x in wanted]
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                self.outputs = whole()
+                wanted, self.there = whole()
+                for here, x in zip(self.here, wanted, strict=True):
+                    here.copy_(x, non_blocking=True)
 
     def replay(self):
-        """Run it on what the buffers hold now -> outputs, not yet waited for."""
+        """Run it on what the buffers hold now, and wait -> what the host wanted, in tensors of its
+        own on the CPU; what stayed on the device."""
         self.graph.replay()
-        return self.outputs
+        torch.cuda.current_stream().synchronize()  # the one wait of a forward
+        return [x.clone() for x in self.here], self.there
 
 
 class IndexedCache:
@@ -98,17 +115,20 @@ class Capture:
             self.kv.copy_(cache.kv[..., :self.kv.shape[-2], :])
             cache.kv, self.borrower = self.kv, weakref.ref(cache)
 
-    def graph(self, rows, *example):
+    def graph(self, rows):
         """The graph of so many rows, recorded by its `recipe` when it is first asked for."""
         if rows not in self.graphs:
-            self.graphs[rows] = Graph(*self.recipe(rows, *example), self.kv)
+            with torch.inference_mode():
+                self.graphs[rows] = Graph(*self.recipe(rows), self.kv)
         return self.graphs[rows]
 
 
 class CapturedGPT(Capture):
-    """GPT.forward, captured for up to SIZES[-1] rows of one sequence behind a cache."""
+    """GPT.forward, captured for up to SIZES[-1] rows of one sequence behind a cache.
 
-    @torch.inference_mode()
+    The logits come to the CPU, where the sampler and the dice work on them.
+    """
+
     def __call__(self, tokens, positions=None, mask=None, cache=None):
         N = tokens.shape[1]
         if cache is None or len(tokens) > 1 or SIZES[-1] < N:
@@ -117,8 +137,7 @@ class CapturedGPT(Capture):
         if positions is None:
             self.model.check_window(past + N)
             positions = torch.arange(past, past + N)
-        if mask is None:
-            mask = torch.ones(N, N, dtype=torch.bool).tril()
+        mask = np.tri(N, dtype=bool) if mask is None else mask.cpu()
         self.lend(cache)
         size = next(size for size in SIZES if size >= N)
         graph = self.graph(size)
@@ -127,10 +146,10 @@ class CapturedGPT(Capture):
         put["rows"][:] = range(past, past + size)
         put["mask"][:] = False
         put["mask"][:N, :past + N - mask.shape[1]] = True  # older rows are visible to all
-        put["mask"][:N, past + N - mask.shape[1]:past + N] = mask.cpu()
+        put["mask"][:N, past + N - mask.shape[1]:past + N] = mask
         pad = range(N, size)  # a row that sees nothing would be nan, and stay in the cache
-        put["mask"][pad, [past + i for i in pad]] = True
-        logits, hidden = graph.replay()
+        put["mask"][pad, range(past + N, past + size)] = True
+        (logits,), hidden = graph.replay()
         return logits[:, :N], [x[:, :N] for x in hidden]
 
     def recipe(self, size):
@@ -141,7 +160,8 @@ class CapturedGPT(Capture):
             bias = torch.zeros(mask.shape, dtype=kv.dtype, device=kv.device)
             bias = bias.masked_fill_(~mask, -torch.inf)
             cos, sin = model.cos[positions], model.sin[positions]
-            return model.layers(tokens, cos, sin, bias, IndexedCache(kv, rows))
+            logits, hidden = model.layers(tokens, cos, sin, bias, IndexedCache(kv, rows))
+            return (logits,), hidden
 
         spare = kv.shape[-2] - 1
         return run, {"tokens": torch.zeros(1, size, dtype=torch.long),
@@ -151,16 +171,18 @@ class CapturedGPT(Capture):
 
 
 class CapturedDrafter(Capture):
-    """BlockDrafter.forward (chapter 05), captured for one block behind a cache."""
+    """BlockDrafter.forward (chapter 05), captured for one block behind a cache.
 
-    @torch.inference_mode()
+    The logits come to the CPU, where the tree is grown.
+    """
+
     def __call__(self, features, roots, positions, cache=None, visible=None):
         T = features.shape[1]
         if cache is None or roots.numel() > 1 or T > CONTEXT:
             return self.eager(features, roots, positions, cache, visible)
         start, block = positions.start, positions.stop - positions.start - T  # L + 1 rows
         self.lend(cache)
-        graph = self.graph(block, features)
+        graph = self.graph(block)
         graph.kept["features"][:, :T] = features
         put, spare = graph.host, self.kv.shape[-2] - 1
         places = [*range(start, start + T), *[spare] * (CONTEXT - T),
@@ -169,22 +191,24 @@ class CapturedDrafter(Capture):
         put["positions"][:] = [min(place, positions.stop - 1) for place in places]
         put["visible"][:] = False
         put["visible"][..., :positions.stop] = True  # context and block; not the spare row
-        return graph.replay()
+        (logits,), _ = graph.replay()
+        return logits
 
-    def recipe(self, block, features):
+    def recipe(self, block):
         """-> run, its host buffers, and the features' place on the device."""
         kv = self.kv
 
         def run(features, roots, positions, rows, visible):
-            return self.eager(features, roots, positions, IndexedCache(kv, rows), visible)
+            cache = IndexedCache(kv, rows)
+            return (self.eager(features, roots, positions, cache, visible),), None
 
         spare, n = kv.shape[-2] - 1, CONTEXT + block
         host = {"roots": torch.zeros(1, 1, dtype=torch.long),
                 "positions": torch.zeros(n, dtype=torch.long),
                 "rows": torch.full((n,), spare),
                 "visible": torch.ones(1, 1, block, spare + 1, dtype=torch.bool)}
-        kept = {"features": features.new_zeros(1, CONTEXT, features.shape[-1])}
-        return run, host, kept
+        features = torch.zeros(1, CONTEXT, self.model.width, dtype=kv.dtype, device=kv.device)
+        return run, host, {"features": features}
 
 
 def capture(model, how):

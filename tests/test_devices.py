@@ -18,14 +18,17 @@ import train_drafter
 import train_heads
 from nanogpt import checkpoint, graphs, train
 from conditional_marginals import decode_conditional
+from ddtree import best_first_tree
 from exact import random_gpt
 from merged_trees import prefixes
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact import enumeration
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
+from one_graph import best_tree, decode_in_one_graph
 from test_cli import CHAPTERS, ROOT, start
 from test_ddtree import random_drafter
+from tree_attention import Tree
 
 HOST, AWAY = torch.device("cpu"), torch.device("cuda", 0)
 ANYWHERE = {"to", "cpu", "copy_", "_has_compatible_shallow_copy_type"}  # take tensors of two places
@@ -209,7 +212,8 @@ class PlayedGraph:
         run(**self.inputs)  # as recording does: the first inputs must harm nothing
 
     def replay(self):
-        return self.run(**self.inputs)
+        wanted, there = self.run(**self.inputs)
+        return [x.clone() for x in wanted], there
 
 
 @pytest.fixture
@@ -229,12 +233,13 @@ def captured(monkeypatch):
     return pairs
 
 
-def texts(target, network, sampler, n=150):
-    """Plain decoding and DDTree in turn on one model, over the window's end; and what was drafted,
-    for a wrong draft changes no text."""
+def texts(target, network, sampler, decode=decode_conditional, n=150):
+    """Plain decoding and DDTree twice in turn on one model, over the window's end; and what was
+    drafted, for a wrong draft changes no text."""
     runs = [plain_decode(target, [3, 1, 4], sampler, Dice(0)),
-            decode_conditional(target, network, 9, [3, 1, 4], sampler, Dice(0)),
-            plain_decode(target, [2, 7], sampler, Dice(1))]
+            decode(target, network, 9, [3, 1, 4], sampler, Dice(0)),
+            plain_decode(target, [2, 7], sampler, Dice(1)),
+            decode(target, network, 9, [2, 7], sampler, Dice(1))]
     tokens = [[] for _ in runs]
     drafted = []
     while min(map(len, tokens)) < n:
@@ -247,9 +252,30 @@ def texts(target, network, sampler, n=150):
 
 
 @pytest.mark.parametrize("sampler", [Sampler(0), Sampler(1)])
-def test_texts_are_equal(captured, sampler):
-    eager, fast = (texts(*pair, sampler) for pair in captured)
-    assert eager == fast
+@pytest.mark.parametrize("decode", [decode_conditional, decode_in_one_graph])
+def test_texts_are_equal(captured, sampler, decode):
+    eager, fast = captured
+    assert texts(*eager, sampler) == texts(*fast, sampler, decode)
+
+
+@pytest.mark.parametrize("budget", [1, 6, 30])
+def test_the_tree_by_levels_is_the_heaps(budget):
+    """Also where a child is certain, so as probable as its parent."""
+    torch.manual_seed(0)
+    log_probs = torch.randn(3, 7, 7).mul(3).log_softmax(-1)
+    log_probs[1, 2] = torch.full((7,), -100.0).index_fill(0, torch.tensor(4), 0.0)
+
+    def children(prefix):
+        if len(prefix) > 3:
+            return [], []
+        ranked = log_probs[len(prefix) - 1, prefix[-1]].sort(descending=True)
+        return ranked.values.tolist(), ranked.indices.tolist()
+
+    tokens, parents, depths, _, seen = best_tree(log_probs, torch.tensor([5]), budget)
+    tree = Tree([5, *tokens.tolist()], [-1, *parents.tolist()])
+    assert prefixes(tree) == prefixes(best_first_tree(5, children, budget))
+    assert depths.tolist() == tree.depths[1:].tolist()
+    assert torch.zeros(budget, budget + 1).scatter(1, seen, 1.0).bool().equal(tree.mask[1:])
 
 
 def test_a_window_that_is_full_is_refused(captured):
