@@ -11,8 +11,8 @@ after node, tensors that travel. Here nothing travels but a few numbers at eithe
 ddtree.py has no fixed shape, which a graph needs; `best_tree` finds the same tree without it.
 """
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 
 from block_diffusion import BlockDraft
 from ddtree import draft_temperature
@@ -21,8 +21,7 @@ from nanogpt.graphs import Capture, IndexedCache
 from nanogpt.model import KVCache
 from tree_attention import Tree, TreeRound, walk  # chapter 02
 
-# A sure child is as probable as its parent, and the parent must come first.
-BEHIND = 1e-5
+BEHIND = 1e-5  # a sure child is as probable as its parent, and the parent must come first
 
 # ---------------------------------------------------------------- the tree, level by level
 
@@ -31,31 +30,32 @@ def best_tree(log_probs, root, budget):
     """The tree of ddtree.best_first_tree, in operations whose shapes are known beforehand.
 
     log_probs (L, V, V): row v of slot k is log q_k( . | v); root: (1,).
-    -> tokens, parents (row 0 is the root), depths, scores log q(u), each (B,), in
-    the order of falling scores, and seen (B, L + 1), the rows that each node's row may see.
+    -> tokens, parents, scores log q(u), each (N,), row 0 the root, then in the order of falling
+    scores, N = budget + 1; and seen (N, L + 1): for each row itself, its parent, .., the root.
 
     The best B prefixes of all lie among the best B of every level; and their parents, who are no
     worse, lie among the best B as well. So each level needs B prefixes of the one before.
     """
-    V, device = log_probs.shape[-1], log_probs.device
-    tokens, scores = root, log_probs.new_zeros(1)
-    above = root.new_zeros(1, 1)  # of each prefix of a level the numbers of its nodes; root: 0
-    levels, found = [], 1
-    for depth, slot in enumerate(log_probs, 1):
+    V, log_probs = log_probs.shape[-1], log_probs - BEHIND
+    levels, first = [(root, torch.zeros_like(root), log_probs.new_zeros(1))], 0
+    for slot in log_probs:
+        tokens, _, scores = levels[-1]
         below = (scores[:, None] + slot[tokens]).flatten()  # (n V,)
-        scores, best = below.topk(min(budget, len(below)))
-        parents, tokens = best // V, best % V
-        numbers = torch.arange(found, found + len(best), device=device)
-        above = torch.cat([above[parents], numbers[:, None]], 1)  # (n, depth + 1)
-        found += len(best)
-        rest = above[:, -1:].expand(-1, len(log_probs) - depth)  # to one width: itself once more
-        levels.append((tokens, above[:, -2], torch.full_like(tokens, depth), scores,
-                       torch.cat([above, rest], 1)))
-    tokens, parents, depths, scores, seen = map(torch.cat, zip(*levels, strict=True))
-    best = (scores - BEHIND * depths).topk(min(budget, len(scores))).indices
-    row = root.new_zeros(found)  # number -> row; who is not in the tree has no row, and no child
-    row[best + 1] = torch.arange(1, len(best) + 1, device=device)
-    return tokens[best], row[parents[best]], depths[best], scores[best], row[seen[best]]
+        scores, best = below.topk(min(budget, len(below)), sorted=False)
+        # Prefixes are numbered through all levels; `first` is the number of the first one above.
+        levels.append((best % V, best // V + first, scores))
+        first += len(tokens)
+    tokens, parents, scores = map(torch.cat, zip(*levels, strict=True))
+    # The root has score 0, all others less: it is the first of them.
+    scores, best = scores.topk(min(budget + 1, len(scores)))
+    rows = torch.arange(len(best), device=root.device)
+    row = torch.zeros_like(tokens)  # number -> row; who is not in the tree has no row, and no child
+    row[best] = rows
+    parents = row[parents[best]] - (rows == 0).long()
+    seen = [rows]
+    for _ in log_probs:
+        seen.append(parents[seen[-1]].clamp(min=0))
+    return tokens[best], parents, scores, torch.stack(seen, 1)
 
 
 # ---------------------------------------------------------------- the graph
@@ -82,16 +82,11 @@ class OneGraph(Capture):
         super().__init__(network)
         self.budget, self.temperature = budget, temperature
 
-    def run(self, root, length, room, path, source, goal, places, positions):
-        """What is recorded. All are tensors of whole numbers on the device.
-
-        root, length, room: (1,), the rows committed, the last path included, and how deep drafts
-        may lie; path, source, goal: (L + 1,) rows of the last tree, where they lie in the cache and
-        where they go; places: (2L + 2,) rows of the drafter's cache, for the path and the block;
-        positions: theirs.
-        """
+    def run(self, numbers):
+        """What is recorded. numbers: whole ones, see `GraphTarget`, on the device."""
         network, target, L = self.model, self.model.target, self.model.config.length
         kv, drafter_kv = target.forward.kv, network.forward.kv
+        root, length, room, path, source, goal, places, positions = numbers.split(self.parts)
         kv.index_copy_(-2, goal, kv.index_select(-2, source))  # commit
         # Of the block only what fits into the window, as in BlockDraft.logits.
         rows = torch.arange(drafter_kv.shape[-2], device=kv.device)
@@ -102,37 +97,36 @@ class OneGraph(Capture):
         log_probs = torch.log_softmax(steps, -1)  # (L, V, V)
         slots = torch.arange(L, device=kv.device)
         log_probs = log_probs.masked_fill((slots >= room)[:, None, None], -torch.inf)
-        tokens, parents, depths, scores, seen = best_tree(log_probs, root, self.budget)
-        # The tree's rows, the root's first. Each sees the text, the root and its own path.
-        seen = torch.cat([torch.zeros_like(seen[:1]), seen])  # (N + 1, L + 1)
-        depths = torch.cat([torch.zeros_like(root), depths])
+        tokens, parents, scores, seen = best_tree(log_probs, root, self.budget)
+        # A row sees the text and its own path, the root's row first.
         mask = torch.arange(kv.shape[-2], device=kv.device) < length  # (rows,)
         mask = mask.repeat(len(seen), 1).scatter_(1, length + seen, True)
         bias = torch.zeros(mask.shape, dtype=kv.dtype, device=kv.device)
         bias = bias.masked_fill_(~mask, -torch.inf)
-        positions = (length + depths).clamp(max=target.block_size - 1)
-        rows = length + torch.arange(len(seen), device=kv.device)
-        logits, hidden = target.layers(
-            torch.cat([root, tokens])[None], target.cos[positions], target.sin[positions], bias,
-            IndexedCache(kv, rows))
+        positions = (length + (seen > 0).sum(1)).clamp(max=target.block_size - 1)
+        logits, hidden = target.layers(tokens[None], target.cos[positions], target.sin[positions],
+                                       bias, IndexedCache(kv, length + seen[:, 0]))
         self.kv[:, :len(seen)] = network.features(hidden)
-        return (tokens, parents, scores, logits[0]), None
+        return (tokens, parents, scores, logits), None
 
-    def recipe(self, _):
-        """-> run, its host buffers and {}: see Graph."""
-        L, spare = self.model.config.length, self.spare
-        ends = {"root": (1,), "length": (1,), "room": (1,), "path": (L + 1,)}
-        host = {name: torch.zeros(shape, dtype=torch.long) for name, shape in ends.items()}
-        host["length"] += spare[0] - self.budget  # the first inputs write behind all text
-        return self.run, host | {
-            "source": torch.full((L + 1,), spare[0]), "goal": torch.full((L + 1,), spare[0]),
-            "places": torch.full((2 * L + 2,), spare[1]),
-            "positions": torch.zeros(2 * L + 2, dtype=torch.long)}, {}
+    @property
+    def parts(self):
+        """How many numbers of each kind the graph is told: root, length, ..; see GraphTarget."""
+        R = self.model.config.length + 1  # rows of a path, and of a block
+        return [1, 1, 1, R, R, R, 2 * R, 2 * R]
 
     @property
     def spare(self):
         """The last rows of target's and drafter's cache: nobody sees them, padding goes there."""
         return [model.forward.kv.shape[-2] - 1 for model in (self.model.target, self.model)]
+
+    def recipe(self, _):
+        """-> run, its host buffer and {}: see Graph."""
+        spare, drafter_spare = self.spare
+        # The first inputs write behind all text.
+        values = [0, spare - self.budget, 0, 0, spare, spare, drafter_spare, 0]
+        numbers = [x for x, n in zip(values, self.parts, strict=True) for _ in range(n)]
+        return self.run, {"numbers": torch.tensor(numbers)}, {}
 
 
 class GraphTarget:
@@ -165,20 +159,21 @@ class GraphTarget:
         self.target.forward.lend(cache)
         self.network.forward.lend(self.drafter.cache)
         self.graph.lend(self)
-        graph = self.graph.graph("round")
-        put, (spare, drafter_spare) = graph.host, self.graph.spare
-        past, n, pad = cache.length - len(cache.path), len(cache.path), L + 1 - len(cache.path)
-        put["root"][:], put["length"][:], put["room"][:] = int(tokens), cache.length, room
-        put["path"][:n] = cache.path
-        put["source"][:] = [past + row for row in cache.path] + [spare] * pad
-        put["goal"][:] = [*range(past, past + n), *[spare] * pad]
-        block = range(cache.length, cache.length + L + 1)  # the root, then the masked slots
-        put["places"][:] = [*range(past, past + n), *[drafter_spare] * pad, *block]
-        put["positions"][:] = put["places"].clip(max=self.block_size - 1)
-        (nodes, parents, scores, logits), _ = graph.replay()
-        n = int(scores.isfinite().sum())  # what does not fit into the window stands behind
-        tree = Tree(torch.cat([tokens[0], nodes[:n]]), F.pad(parents[:n], (1, 0), value=-1))
-        return logits[None, :n + 1], tree
+        graph, (spare, drafter_spare) = self.graph.graph("round"), self.graph.spare
+        # The path: rows of the last tree, where they lie in the cache and where they go; then the
+        # rows of the drafter's cache for the path and the block, and their positions.
+        path, past = cache.path, cache.length - len(cache.path)
+        pad, goal = L + 1 - len(path), [*range(past, cache.length)]
+        block = [*range(cache.length, cache.length + L + 1)]  # the root, then the masked slots
+        last = self.block_size - 1
+        graph.host["numbers"][:] = [
+            int(tokens), cache.length, room, *path, *[0] * pad,
+            *[past + row for row in path], *[spare] * pad, *goal, *[spare] * pad,
+            *goal, *[drafter_spare] * pad, *block,
+            *goal, *[0] * pad, *[min(place, last) for place in block]]
+        (tokens, parents, scores, logits), _ = graph.replay()
+        n = int(np.isfinite(scores.numpy()).sum())  # what does not fit into the window comes last
+        return logits[:, :n], Tree(tokens[:n].clone(), parents[:n].clone())
 
 
 @torch.inference_mode()

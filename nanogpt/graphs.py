@@ -20,6 +20,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # N is padded to one of these; longer ones stay eager
+CAUSAL = np.tri(SIZES[-1], dtype=bool)
 CONTEXT = 8  # context rows of a captured drafter pass: what a round commits, padded
 
 
@@ -29,7 +30,7 @@ class Graph:
     run -> what the host wants, a tuple of tensors, and what stays on the device.
     host: {name: tensor on the CPU}, filled anew before each replay through `self.host` (numpy);
     kept: {name: tensor on the device}, written there by the caller; kv: the cache storage that run
-    works on. What stays on the device is overwritten by the next replay.
+    works on.
     """
 
     def __init__(self, run, host, kept, kv):
@@ -64,18 +65,18 @@ class Graph:
                 wanted, _ = whole()
             torch.cuda.current_stream().wait_stream(stream)
             self.here = [torch.empty_like(x, device="cpu").pin_memory() for x in wanted]
-            self.graph = torch.cuda.CUDAGraph()
+            self.graph, self.stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
             with torch.cuda.graph(self.graph):
                 wanted, self.there = whole()
                 for here, x in zip(self.here, wanted, strict=True):
                     here.copy_(x, non_blocking=True)
 
     def replay(self):
-        """Run it on what the buffers hold now, and wait -> what the host wanted, in tensors of its
-        own on the CPU; what stayed on the device."""
+        """Run it on what the buffers hold now, and wait -> what the host wanted, now on the CPU;
+        what stayed on the device. The next replay overwrites both."""
         self.graph.replay()
-        torch.cuda.current_stream().synchronize()  # the one wait of a forward
-        return [x.clone() for x in self.here], self.there
+        self.stream.synchronize()  # the one wait of a forward
+        return self.here, self.there
 
 
 class IndexedCache:
@@ -137,7 +138,7 @@ class CapturedGPT(Capture):
         if positions is None:
             self.model.check_window(past + N)
             positions = torch.arange(past, past + N)
-        mask = np.tri(N, dtype=bool) if mask is None else mask.cpu()
+        mask = CAUSAL[:N, :N] if mask is None else mask.cpu()
         self.lend(cache)
         size = next(size for size in SIZES if size >= N)
         graph = self.graph(size)
@@ -150,7 +151,7 @@ class CapturedGPT(Capture):
         pad = range(N, size)  # a row that sees nothing would be nan, and stay in the cache
         put["mask"][pad, range(past + N, past + size)] = True
         (logits,), hidden = graph.replay()
-        return logits[:, :N], [x[:, :N] for x in hidden]
+        return logits[:, :N].clone(), [x[:, :N] for x in hidden]
 
     def recipe(self, size):
         """-> run, its host buffers, which first write into the last row, a spare one, and {}."""
@@ -192,7 +193,7 @@ class CapturedDrafter(Capture):
         put["visible"][:] = False
         put["visible"][..., :positions.stop] = True  # context and block; not the spare row
         (logits,), _ = graph.replay()
-        return logits
+        return logits.clone()
 
     def recipe(self, block):
         """-> run, its host buffers, and the features' place on the device."""

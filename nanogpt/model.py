@@ -168,7 +168,7 @@ class GPT(nn.Module):
 
     def new_cache(self, batch=1):
         """An empty cache."""
-        rows = self.block_size + 256  # a full context and a tree of 256 nodes behind it
+        rows = self.block_size + 128  # a full context and a tree of 128 rows behind it
         return KVCache(self.config, batch, rows, self.device, self.embed.weight.dtype)
 
     def check_window(self, rows):

@@ -78,10 +78,10 @@ class Dice:
         """probs (V,), non-negative with a positive sum -> an index in 0..V-1, as int."""
         # The first token at which the sum of the probabilities passes a random share of the whole.
         # In numpy: a round draws several times, and torch.multinomial takes five times as long.
-        sums = np.cumsum(probs.cpu().numpy(), dtype=np.float64)  # (V,)
+        sums = probs.cpu().numpy().cumsum(dtype=np.float64)  # (V,)
         # `right` steps over tokens of probability 0; below the whole, else rounding may leave it.
         share = min(self.generator.random() * sums[-1], np.nextafter(sums[-1], 0))
-        return int(np.searchsorted(sums, share, side="right"))
+        return int(sums.searchsorted(share, side="right"))
 
     def flip(self, p):
         """A coin: True with probability p in [0, 1]."""
