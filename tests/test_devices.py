@@ -17,18 +17,21 @@ from torch.overrides import TorchFunctionMode
 import train_drafter
 import train_heads
 from nanogpt import checkpoint, graphs, train
+from chain_graph import chain_in_one_graph
+from chain_specdec import GPTDraft, speculate_chain
 from conditional_marginals import decode_conditional
 from ddtree import best_first_tree
 from exact import random_gpt
 from merged_trees import prefixes
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.bench import take_turns
+from nanogpt.decoding import collect, collecting, plain_decode
 from nanogpt.exact import enumeration
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
-from one_graph import best_tree, decode_in_one_graph
 from test_cli import CHAPTERS, ROOT, start
 from test_ddtree import random_drafter
 from tree_attention import Tree
+from tree_graph import best_tree, tree_in_one_graph
 
 HOST, AWAY = torch.device("cpu"), torch.device("cuda", 0)
 ANYWHERE = {"to", "cpu", "copy_", "_has_compatible_shallow_copy_type"}  # take tensors of two places
@@ -251,10 +254,28 @@ def texts(target, network, sampler, decode=decode_conditional, n=150):
 
 
 @pytest.mark.parametrize("sampler", [Sampler(0), Sampler(1)])
-@pytest.mark.parametrize("decode", [decode_conditional, decode_in_one_graph])
+@pytest.mark.parametrize("decode", [decode_conditional, tree_in_one_graph])
 def test_texts_are_equal(captured, sampler, decode):
     eager, fast = captured
     assert texts(*eager, sampler) == texts(*fast, sampler, decode)
+
+
+@pytest.mark.parametrize("sampler", [Sampler(0), Sampler(1), Sampler(0.7, top_k=5, top_p=0.9)])
+def test_a_chain_in_one_graph(captured, sampler):
+    """Over the window's end, in turn with another one."""
+    def text(target, small, start):
+        def run(dice):
+            return start(target, small, [3, 1, 4], 3, sampler, dice)
+
+        names = {"first": collecting(run(Dice(0)), 150), "second": collecting(run(Dice(1)), 150)}
+        return {name: g.tokens for name, g in take_turns(names, 7).items()}
+
+    small = random_gpt(7, vocab=20, block_size=64).to(captured[0][0].device)
+    fast = copy.deepcopy(small)
+    fast.forward = graphs.CapturedGPT(fast)
+    eager = text(captured[0][0], small, lambda target, small, *rest: speculate_chain(
+        target, GPTDraft(small), *rest))
+    assert eager == text(captured[1][0], fast, chain_in_one_graph)
 
 
 @pytest.mark.parametrize("budget", [1, 6, 30])

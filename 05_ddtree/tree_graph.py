@@ -71,7 +71,7 @@ class PathCache(KVCache):
         self.length += len(rows)
 
 
-class OneGraph(Capture):
+class TreeGraph(Capture):
     """Draft and verification of a round, recorded for trees of `budget` nodes.
 
     network: a captured BlockDrafter with a transition table; temperature: of the drafter.
@@ -83,7 +83,7 @@ class OneGraph(Capture):
         self.budget, self.temperature = budget, temperature
 
     def run(self, numbers):
-        """What is recorded. numbers: whole ones, see `GraphTarget`, on the device."""
+        """What is recorded. numbers: whole ones, see `TreeTarget`, on the device."""
         network, target, L = self.model, self.model.target, self.model.config.length
         kv, drafter_kv = target.forward.kv, network.forward.kv
         root, length, room, path, source, goal, places, positions = numbers.split(self.parts)
@@ -111,7 +111,7 @@ class OneGraph(Capture):
 
     @property
     def parts(self):
-        """How many numbers of each kind the graph is told: root, length, ..; see GraphTarget."""
+        """How many numbers of each kind the graph is told: root, length, ..; see TreeTarget."""
         R = self.model.config.length + 1  # rows of a path, and of a block
         return [1, 1, 1, R, R, R, 2 * R, 2 * R]
 
@@ -129,17 +129,15 @@ class OneGraph(Capture):
         return self.run, {"numbers": torch.tensor(numbers)}, {}
 
 
-class GraphTarget:
+class TreeTarget:
     """What Context takes for a target: its forward grows the tree that it verifies."""
 
     def __init__(self, network, budget, temperature):
         self.network, self.target, self.drafter = network, network.target, BlockDraft(network)
         self.block_size = self.target.block_size
         graphs, what = network.forward.graphs, (budget, temperature)
-        if what not in graphs:
-            graphs[what] = OneGraph(network, *what)
-        self.graph = graphs[what]
-        self.kv = network.mask.new_zeros(1, budget + 1, network.width)  # features, see OneGraph
+        self.graph = graphs.setdefault(what, TreeGraph(network, *what))  # recorded once
+        self.kv = network.mask.new_zeros(1, budget + 1, network.width)  # features, see TreeGraph
 
     def new_cache(self):
         kv = self.target.new_cache().kv
@@ -177,12 +175,12 @@ class GraphTarget:
 
 
 @torch.inference_mode()
-def decode_in_one_graph(target, network, budget, prompt, sampler, dice):
+def tree_in_one_graph(target, network, budget, prompt, sampler, dice):
     """DDTree on conditionals (conditional_marginals.py) on a GPU: the same trees and texts.
 
     target, network: captured, see nanogpt/graphs.py. Yields Steps.
     """
-    whole = GraphTarget(network, budget, draft_temperature(sampler.temperature))
+    whole = TreeTarget(network, budget, draft_temperature(sampler.temperature))
     context = Context(whole, prompt)
     root = dice.draw(sampler(context.begin(whole.drafter)))
     yield Step([root])
