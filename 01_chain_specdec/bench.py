@@ -3,6 +3,7 @@
 from importlib import import_module
 
 import chain_specdec
+from chain_graph import loop_for
 from chain_specdec import speculate_chain
 from nanogpt.bench import PLAIN, plain, summarize
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
@@ -17,7 +18,8 @@ WRONG = import_module("01_chain_specdec.wrong").WRONG
 def registry(target, drafters, ks, sampler):
     """{"57K GPT, K=4": start(prompt, seed), ..}: plain decoding, every {name: drafter}, every K."""
     def chain(drafter, k):
-        return lambda prompt, seed: speculate_chain(target, drafter, prompt, k, sampler, Dice(seed))
+        decode = loop_for(drafter)
+        return lambda prompt, seed: decode(target, drafter, prompt, k, sampler, Dice(seed))
 
     return {PLAIN: plain(target, sampler)} | {
         f"{name}, K={k}": chain(drafter, k) for name, drafter in drafters.items() for k in ks}

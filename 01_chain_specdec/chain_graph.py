@@ -13,9 +13,9 @@ seed gives the text that `speculate_chain` gives.
 
 import torch
 
-from chain_specdec import ChainRound, GPTDraft, accept
+from chain_specdec import ChainRound, accept, speculate_chain
 from nanogpt.decoding import Context, Step
-from nanogpt.graphs import Capture, IndexedCache
+from nanogpt.graphs import Capture, IndexedCache, captured
 
 
 def draw(probs, share):
@@ -74,11 +74,11 @@ class ChainGraph(Capture):
 class ChainTarget:
     """What Context takes for a target: its forward draws the drafts that it verifies."""
 
-    def __init__(self, target, small, k, sampler, dice):
-        self.target, self.drafter, self.dice, self.k = target, GPTDraft(small), dice, k
+    def __init__(self, target, drafter, k, sampler, dice):
+        self.target, self.drafter, self.dice, self.k = target, drafter, dice, k
         self.block_size, self.new_cache = target.block_size, target.new_cache
-        graphs, what = small.forward.graphs, (k, sampler, id(target))
-        self.graph = graphs.setdefault(what, ChainGraph(small, target, k, sampler))
+        graphs, what = drafter.model.forward.graphs, (k, sampler, id(target))
+        self.graph = graphs.setdefault(what, ChainGraph(drafter.model, target, k, sampler))
 
     def __call__(self, tokens, positions=None, mask=None, cache=None):
         """A prefill, where the cache is empty; else a round, tokens (1, 2): the last token that was
@@ -102,22 +102,26 @@ class ChainTarget:
 
 
 @torch.inference_mode()
-def chain_in_one_graph(target, small, prompt, k, sampler, dice):
-    """speculate_chain with a GPTDraft, on a GPU: the same texts.
+def chain_in_one_graph(target, drafter, prompt, k, sampler, dice):
+    """speculate_chain on a GPU: the same texts.
 
-    target, small: captured GPTs, see nanogpt/graphs.py. Yields Steps.
+    target, and the model of the GPTDraft: captured, see nanogpt/graphs.py. Yields Steps.
     """
-    whole = ChainTarget(target, small, k, sampler, dice)
-    context = Context(whole, prompt)
-    root = dice.draw(sampler(context.begin(whole.drafter)))
+    context = Context(ChainTarget(target, drafter, k, sampler, dice), prompt)
+    root = dice.draw(sampler(context.begin(drafter)))
     yield Step([root])
 
     while True:
         if context.full:
-            context.begin(whole.drafter)
+            context.begin(drafter)
         target_probs, (drafted, draft_probs) = context.verify([context.text[-1], root], sampler)
         n, token = accept(drafted, draft_probs, target_probs, dice)
         context.commit(list(range(n + 1)), [root, *drafted[:n]])
         yield Step([*drafted[:n], token], len(drafted),
                    detail=ChainRound(drafted, draft_probs, target_probs, n))
         root = token
+
+
+def loop_for(drafter):
+    """speculate_chain, or the same in one graph where the drafter is captured."""
+    return chain_in_one_graph if captured(getattr(drafter, "model", None)) else speculate_chain

@@ -11,7 +11,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 import torch
 
 from nanogpt import cli
-from chain_specdec import GPTDraft, speculate_chain  # chapter 01
+from chain_graph import loop_for  # chapter 01
+from chain_specdec import GPTDraft
 from conditional_marginals import (
     ConditionalTreeDrafter,
     decode_conditional,
@@ -31,10 +32,12 @@ from nanogpt.bench import (
 from nanogpt.cli import print_table
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect
+from nanogpt.graphs import captured
 from nanogpt.sampling import Dice, Sampler
 from priced_trees import decode_priced, decode_priced_chain, prices
 from train_drafter import get_target_and_drafter
 from tree_attention import speculate  # chapter 02
+from tree_graph import tree_in_one_graph
 
 CHAIN, DRAWN = "block chain, argmax", "drawn chain of 3, p/q"
 GPT_CHAIN = "57K GPT chain, K=4"  # of chapter 01
@@ -64,7 +67,8 @@ def by_block(target, drafter, sampler):
 
 def by_chain(target, draft, sampler):
     """Chapter 01: four drafts in a row, judged by the p/q rule."""
-    return lambda prompt, seed: speculate_chain(target, draft, prompt, 4, sampler, Dice(seed))
+    decode = loop_for(draft)
+    return lambda prompt, seed: decode(target, draft, prompt, 4, sampler, Dice(seed))
 
 
 def registry(target, block, sampler, budgets, conditional_budgets=(), price=None, small=None):
@@ -76,7 +80,8 @@ def registry(target, block, sampler, budgets, conditional_budgets=(), price=None
               CHAIN: by_block(target, BlockChainDrafter(block), sampler)(speculate)}
     starts |= {ddtree_name(b): bound(decode_ddtree, b) for b in budgets}
     if block.transition is not None:
-        starts |= {conditional_name(b): bound(decode_conditional, b) for b in conditional_budgets}
+        decode = tree_in_one_graph if captured(block) else decode_conditional
+        starts |= {conditional_name(b): bound(decode, b) for b in conditional_budgets}
         if sampler.temperature > 0:  # at temperature 0 only one child can be drawn
             starts[DRAWN] = bound(decode_sampled, (1, 1, 1))
     if small is not None:

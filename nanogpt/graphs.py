@@ -221,3 +221,8 @@ def capture(model, how):
         torch.backends.cuda.enable_cudnn_sdp(False)  # a text grows: each forward is a new shape
         model.forward = how(model)  # an instance's own forward stands before its class's
     return model
+
+
+def captured(model):
+    """Whether a model's forward runs through graphs."""
+    return isinstance(getattr(model, "forward", None), Capture)
