@@ -1,7 +1,7 @@
 """Plain autoregressive decoding, the baseline of every table, and what all decoders share.
 
 A decoder is a generator of `Step`s, one a target forward: plain decoding yields one token a
-step, speculative decoding one or more. `collect` runs any of them to a length or a stop string.
+step, speculative decoding one or more. `collect` runs any of them to a length.
 """
 
 import time
@@ -172,14 +172,13 @@ class Generation:
         return [len(step.tokens) - 1 for step in self.steps]  # each step ends on the target's own
 
 
-def collect(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
-    """Run a decoder until max_new_tokens or until the text holds the stop string.
+def collect(steps, max_new_tokens, on_tokens=None):
+    """Run a decoder until max_new_tokens.
 
-    stop: a string; decode: tokens -> text, needed with stop.
     on_tokens(tokens): called with each step's tokens, to stream the text.
-    -> Generation. Raises ValueError if max_new_tokens < 1 or stop is empty.
+    -> Generation. Raises ValueError if max_new_tokens < 1.
     """
-    run = collecting(steps, max_new_tokens, stop, decode, on_tokens)
+    run = collecting(steps, max_new_tokens, on_tokens)
     while True:
         try:
             next(run)
@@ -187,44 +186,27 @@ def collect(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
             return end.value
 
 
-def collecting(steps, max_new_tokens, stop=None, decode=None, on_tokens=None):
+def collecting(steps, max_new_tokens, on_tokens=None):
     """`collect` with a pause after every step, so that several decoders can take turns.
 
     Yields the number of tokens so far, returns the Generation.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
-    if stop == "":
-        raise ValueError("stop is empty; it must hold at least one character")
-    if stop is not None and decode is None:
-        raise ValueError("stop needs decode, which turns tokens into text")
     tokens, kept, start = [], [], None
     for step in steps:
         # The end may fall inside an accepted block: cut there, what is cut off counts nowhere.
-        emitted = step.tokens[:max_new_tokens - len(tokens)]
-        if stop is not None:
-            emitted = cut_after(tokens, emitted, stop, decode)
-        finished = len(emitted) < len(step.tokens)
-        step.tokens = emitted
-        tokens += emitted
+        step.tokens = step.tokens[:max_new_tokens - len(tokens)]
+        tokens += step.tokens
         if on_tokens is not None:
-            on_tokens(emitted)
+            on_tokens(step.tokens)
         if start is None:
             start = time.perf_counter()  # the prefill ends here, for every method alike
         else:
             kept.append(step)
-        # The whole text is searched: a stop string may begin in one step and end in another.
-        if finished or len(tokens) == max_new_tokens or (stop and stop in decode(tokens)):
+        if len(tokens) == max_new_tokens:
             break
         paused = time.perf_counter()
         yield len(tokens)  # here the others decode, on their own time
         start += time.perf_counter() - paused
     return Generation(tokens, kept, time.perf_counter() - start)
-
-
-def cut_after(tokens, emitted, stop, decode):
-    """The part of `emitted` up to the first token that completes the stop string."""
-    for n in range(1, len(emitted)):  # the shortest part that holds it
-        if stop in decode(tokens + emitted[:n]):
-            return emitted[:n]
-    return emitted
