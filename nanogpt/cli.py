@@ -135,6 +135,7 @@ def make_folder(folder):
 
 def run(main):
     """Call main(); a ValueError becomes one sentence on stderr and exit status 2, Ctrl-C 130."""
+    sys.stdout.reconfigure(errors="replace")  # a console may not know every character
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
     logging.getLogger("nanogpt").setLevel(logging.INFO)
     try:
@@ -173,20 +174,13 @@ def print_table(header, rows):
             print("  ".join("-" * width for width in widths))
 
 
-def print_text(text):
-    """Print text at once, whatever the console can encode."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
-    sys.stdout.flush()
-
-
 def print_stream(steps, prompt, max_new_tokens, tokenizer):
     """Print a prompt, and its continuation as it is decoded -> Generation.
 
     steps: a generator of Steps; prompt: a text.
     """
-    print_text(f"\n{prompt}")
+    print(f"\n{prompt}", end="", flush=True)
     text = collect(steps, max_new_tokens,
-                   on_tokens=lambda tokens: print_text(tokenizer.decode(tokens)))
+                   on_tokens=lambda tokens: print(tokenizer.decode(tokens), end="", flush=True))
     print(f"\n\n{len(text.tokens)} tokens, {text.tau:.2f} per target forward")
     return text

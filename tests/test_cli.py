@@ -177,9 +177,3 @@ def test_a_printed_command_exists_and_its_flags_parse(words, monkeypatch):
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
     with pytest.raises(Parsed):
         start(*words[words[0] == "-m":])
-
-
-def test_there_are_commands_to_check():
-    """Else the test above would pass on nothing."""
-    places = {where for where, *_ in commands()}
-    assert len(COMMANDS) > 30 and {"README.md", "tests/WORKSHOP.md"} <= places

@@ -16,7 +16,7 @@ from nanogpt.data import (
     load_tokenizer,
 )
 from nanogpt.decoding import Context, Step, collect
-from nanogpt.model import GPT, GPTConfig, norm, rope_tables, rotate
+from nanogpt.model import GPT, GPTConfig, norm
 from nanogpt.packing import PackedLinear, can_pack, for_decoding, packed_dtype, precision_of
 from nanogpt.sampling import Dice, Sampler
 
@@ -173,21 +173,6 @@ def test_a_packed_model_can_be_copied_and_packed_again(precision):
 
 
 # ---------------------------------------------------------------- rotary positions
-
-
-def test_a_rotation_by_hand():
-    """head_dim 4: pairs (x0, x2) and (x1, x3) of q and k turn by 1 and 1 / 100 a position; v stays.
-    """
-    cos, sin = rope_tables(8, 4)  # (8, 3, 1, 4)
-    q, k, v = torch.randn(3, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    for position in (0, 1, 7):
-        turn = torch.polar(torch.ones(2), position * torch.tensor([1.0, 0.01])).to(torch.complex128)
-        found = rotate(torch.stack([q, k, v]), cos[position], sin[position])
-        for new, old in zip(found[:2], (q, k), strict=True):
-            pairs = torch.complex(*old.split(2, -1)) * turn
-            expected = torch.cat([pairs.real, pairs.imag], -1)
-            torch.testing.assert_close(new, expected, rtol=0, atol=1e-6)
-        assert torch.equal(found[2], v)
 
 
 def test_a_model_sees_distances_and_no_places():
