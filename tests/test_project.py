@@ -110,9 +110,9 @@ def code_tokens(path):
 
 
 # To be lowered to: tests 58,000, ideas 19,000, rooms 20,000, nanogpt 21,000; 120,000 in 100 files.
-BUDGETS = {"tests": 57_000, "ideas": 19_000, "rooms": 24_800, "nanogpt": 24_000, "graphs": 4_600,
+BUDGETS = {"tests": 55_400, "ideas": 18_200, "rooms": 24_100, "nanogpt": 24_000, "graphs": 4_600,
            ".github": 2_000}
-FILES = 106
+FILES = 105
 
 
 def test_the_house_does_not_grow():
