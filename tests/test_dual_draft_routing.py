@@ -34,7 +34,7 @@ def started(head, text):
     return head
 
 
-def toy_pair(budget=3, seeds=(8, 9)):
+def toy_pair(seeds=(8, 9), budget=3):
     return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in seeds]
 
 
@@ -57,7 +57,7 @@ def test_routing_is_exactly_lossless(sampler):
     """The second round shows that both heads were told the right text, one budget is enough."""
     routed = RoutedDrafter(toy_pair())
     assert exact_bias(lambda dice: routed, sampler) < 1e-12
-    for pair in (toy_pair(1), toy_pair(5), ragged_pair()):
+    for pair in (toy_pair(budget=1), toy_pair(budget=5), ragged_pair()):
         assert exact_bias(lambda dice, p=pair: RoutedDrafter(p), sampler, rounds=1) < 1e-12
     assert exact_bias(lambda dice: toy_pair()[0], sampler, rounds=1) < 1e-12
     # The drafters' own coin is a draw like any other.

@@ -5,7 +5,6 @@ import importlib
 import pytest
 import torch
 
-from dual_draft_routing import HeadDrafter
 from exact import check_as_good_as_new, wrong_variants
 from merged_trees import (
     MergedDrafter,
@@ -17,22 +16,20 @@ from merged_trees import (
     prefixes,
     trie_merge,
 )
-from nanogpt.exact.toy_models import ToyHead, ToyModel, random_nodes
+from nanogpt.exact.toy_models import ToyModel, random_nodes
 from nanogpt.sampling import Dice, Sampler
 from test_dual_draft_routing import (
     PROMPT,
     SAMPLERS,
     exact_bias,
     head_drafters,
+    ragged_pair,
     started,
+    toy_pair,
 )
 from tree_attention import Tree, walk
 
 WRONG = importlib.import_module("04_merged_trees.wrong").WRONG
-
-
-def toy_pair(seeds=(8, 9), budget=3):
-    return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in seeds]
 
 
 def random_tree(seed, vocab=3, size=9):
@@ -83,9 +80,7 @@ def test_merging_is_exactly_lossless(sampler):
         return exact_bias(lambda dice: drafter, sampler, rounds, accept=accept)
 
     assert bias(MergedDrafter(toy_pair()), accept_paths, rounds=2) < 1e-12
-    # Two that differ in depth, top_k and budget, so that a level is wider for one of them.
-    ragged = [HeadDrafter(ToyHead(8), 3, 1, 2), HeadDrafter(ToyHead(9), 2, 3, 4)]
-    assert bias(MergedDrafter(ragged), accept_paths) < 1e-12
+    assert bias(MergedDrafter(ragged_pair()), accept_paths) < 1e-12
     # Both heads the same: every prefix stands in both subtrees.
     assert bias(MergedDrafter(toy_pair((8, 8))), accept_paths) < 1e-12
     assert bias(TrieDrafter(toy_pair(budget=4), 4), walk, rounds=2) < 1e-12
