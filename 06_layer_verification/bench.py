@@ -1,26 +1,63 @@
-"""Chapter 06 on the runner: its decoders, every rule on the same trees, and the lesson's checks.
+"""Chapter 06 on the runner: its decoders, every rule on the same trees, and the paper's Table 1.
+
+    python 06_layer_verification/bench.py                               # Table 1
+    python 06_layer_verification/bench.py --depth 5 --similarity 0.25   # Appendix G
 
 Rules that differ by one percent drown in the noise of a decoded text: whether a step accepts one
 token or five is mostly chance. Every step has recorded its tree and the target's probabilities,
 though, and with both the rule's coins can be averaged out (`expected_length`). So all rules judge
 the very same trees, and are compared tree by tree.
+
+Table 1 needs no network. Draft and target are random: for every prefix, logits rho u + (1 - rho)
+eps with a shared normal u and an eps of its own for each of the two, then softmax. One seed is one
+such pair of models. From each pair trees are drawn, and every rule judges the same trees, again
+without coins. The paper runs 10^6 trials a seed instead. What remains is the spread over the
+models, which is what its standard errors over 20 seeds measure, and a small one over the trees.
+
+Source: "Layer Verification ..." (2026), Section 5.1, Table 1, Appendix G.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
+
 import numpy as np
+import torch
 
 import layer_verification
-import single_step_rules
-from iid_trees import SHAPES, as_arrays, shape_parents
+from nanogpt import cli
+from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
+from global_resolution import GR
+from iid_trees import SHAPES, as_arrays, shape_of, shape_parents
 from layer_verification import LayerVerification, TokenVerification, decode_layered
 from nanogpt.bench import PLAIN, plain, summarize
-from nanogpt.cli import print_table
 from nanogpt.does_it_pay import small_gpt
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced
-from nanogpt.exact.trees import bias_and_length, tables
+from nanogpt.exact.trees import Tables, bias_and_length, tables
 from nanogpt.sampling import Dice, Sampler
-from toy_experiment import RULES, STEPS, Setting, lengths, rules_for
+from single_step_rules import KSEQ, RRS
 from tree_attention import TreeGPT  # chapter 02
+
+VOCAB, BRANCHING = 15, 2  # of Table 1, as
+SEEDS, TREES = 20, 1000  # pairs of models, trees drawn from each
+
+# ---------------------------------------------------------------- the rules that are compared
+
+STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "GR": GR}
+RULES = {f"{lift} + {name}": lifted(step) for name, step in STEPS.items()
+         for lift, lifted in (("TV", TokenVerification), ("LV", LayerVerification))}
+RULES |= {"TRV": TraversalVerification(), "GBV": GreedyBlockVerification(),
+          "BV": BlockVerification()}
+
+
+def rules_for(shape_name, branching):
+    """{name: rule}, those that can judge such trees: GBV wants chains that part at the root, BV
+    one chain."""
+    fits = {"BV": branching == 1, "GBV": branching == 1 or shape_name == "multi-chain"}
+    return {name: rule for name, rule in RULES.items() if fits.get(name, True)}
+
 
 # ---------------------------------------------------------------- the decoders
 
@@ -31,13 +68,10 @@ def registry(target, model, sampler, draft_sampler, shape_name, branching, depth
     model: TreeBigram or TreeGPT, the drafter's; draft_sampler: of the draft distribution.
     """
     parents = shape_parents(SHAPES[shape_name], branching, depth)
-
-    def judged(rule):
-        return lambda prompt, seed: decode_layered(
-            target, model, rule, parents, prompt, sampler, Dice(seed), draft_sampler)
-
     return {PLAIN: plain(target, sampler)} | {
-        name: judged(rule) for name, rule in rules_for(shape_name, branching).items()}
+        name: lambda prompt, seed, rule=rule: decode_layered(
+            target, model, rule, parents, prompt, sampler, Dice(seed), draft_sampler)
+        for name, rule in rules_for(shape_name, branching).items()}
 
 
 def beside_the_best(target, small):
@@ -49,26 +83,14 @@ def beside_the_best(target, small):
         f"06 two chains of 4, {name}": two[name] for name in ("TV + K-SEQ", "LV + K-SEQ")}
 
 
-def print_prices(results):
-    """Print what the second chain adds to a round, and what each judge takes. results: of these."""
-    one, two = (summarize(results[f"06 {name}"])
-                for name in ("chain of 4, BV", "two chains of 4, LV + K-SEQ"))
-    tokens, time = (100 * (two[key] / one[key] - 1) for key in ("tau", "ms_per_step"))
-    print(f"a second chain (LV + K-SEQ against BV): {tokens:+.0f} % tokens, {time:+.0f} % time")
-    step = summarize(results[PLAIN])["ms_per_step"]
-    print("the judge alone, in plain steps:", ", ".join(
-        f"{name.split(', ')[1]} {summarize(texts)['verb_ms']['accept'] / step:.2f}"
-        for name, texts in results.items() if name != PLAIN))
-
-
 # ---------------------------------------------------------------- the same trees, without coins
 
 
-def recorded_trees(generations, most=400):
-    """At most that many of the trees that a decoder met, evenly spread -> a list of as_arrays."""
+def recorded_trees(generations):
+    """At most 400 of the trees that a decoder met, evenly spread -> a list of as_arrays."""
     details = [step.detail for g in generations for step in g.steps
                if step.detail is not None and len(step.detail.tree) > 1]
-    return [as_arrays(d.tree, d.target_probs) for d in details[::len(details) // most + 1]]
+    return [as_arrays(d.tree, d.target_probs) for d in details[::len(details) // 400 + 1]]
 
 
 def tau_by_tree(rules, trees):
@@ -80,32 +102,24 @@ def tau_by_tree(rules, trees):
             for name, rule in rules.items()}
 
 
-def gain(lifted, base):
-    """Percent by which one rule's mean exceeds another's on the same trees; its standard error."""
-    differences = 100 * (lifted - base) / base.mean()
-    return differences.mean(), differences.std() / max(len(differences) - 1, 1) ** 0.5
+def gain(tau, step):
+    """TV's mean, LV's, by how many percent LV's is larger, and the standard error of that.
 
-
-def as_panel(tau):
-    """{rule: (n,)} -> {step: (TV's mean, LV's, the gain in percent, its standard error)}."""
-    pairs = {step: [tau[f"{lift} + {step}"] for lift in ("TV", "LV")] for step in STEPS}
-    return {step: (tv.mean(), lv.mean(), *gain(lv, tv)) for step, (tv, lv) in pairs.items()}
-
-
-def panels(results):
-    """{title: see as_panel}: pairs of random tables, and the trees that our decoders have met.
-
-    results: of beside_the_best's decoders.
+    tau: of tau_by_tree; step: one of STEPS.
     """
-    drawn, met = [], []
-    for b, name in ((1, "06 chain of 4, BV"), (2, "06 two chains of 4, LV + K-SEQ")):
-        drafts = lengths(Setting(branching=b), "multi-chain", seeds=range(1, 21), trees=60)
-        drawn.append(as_panel({rule: 1 + n for rule, n in drafts.items()}))
-        met.append(as_panel(tau_by_tree(
-            rules_for("multi-chain", b), recorded_trees(results[name]))))
+    tv, lv = (tau[f"{lift} + {step}"] for lift in ("TV", "LV"))
+    differences = 100 * (lv - tv) / tv.mean()
+    return (tv.mean(), lv.mean(), differences.mean(),
+            differences.std() / max(len(differences) - 1, 1) ** 0.5)
+
+
+def gains(results):
+    """{name: see gain}, on the trees that our decoders have met. results: of beside_the_best's."""
+    one, two = (tau_by_tree(rules_for("multi-chain", b), recorded_trees(results[f"06 {name}"]))
+                for b, name in ((1, "chain of 4, BV"), (2, "two chains of 4, LV + K-SEQ")))
     # With one candidate every rule for one node is chapter 01's, and LV is BV.
-    return {title: {"1 chain, p/q": one["RRS"]} | {f"2 chains, {step}": two[step] for step in two}
-            for title, (one, two) in (("Random tables", drawn), ("NanoGPT", met))}
+    return {"1 chain, p/q": gain(one, "RRS")} | {
+        f"2 chains, {step}": gain(two, step) for step in STEPS}
 
 
 def print_same_trees(results):
@@ -114,10 +128,95 @@ def print_same_trees(results):
     names = [name for name in results if name != PLAIN]
     trees = recorded_trees([g for name in names for g in results[name]])
     tau = tau_by_tree({name: RULES[name] for name in names}, trees)
-    gains = {f"LV + {step}": "{2:+.2f}% ({3:.2f})".format(*found)
-             for step, found in as_panel(tau).items()}
-    print_table([f"the same {len(trees)} trees", "expected tau", "LV over TV"],
-                [[name, f"{x.mean():.3f}", gains.get(name, "")] for name, x in tau.items()])
+    more = {f"LV + {step}": "{2:+.2f}% ({3:.2f})".format(*gain(tau, step)) for step in STEPS}
+    cli.print_table([f"the same {len(trees)} trees", "expected tau", "LV over TV"],
+                    [[name, f"{x.mean():.3f}", more.get(name, "")] for name, x in tau.items()])
+
+
+def print_prices(results, gained):
+    """Print what BV's judge adds to chapter 01's round, and what a second chain adds to BV's.
+
+    results: of beside_the_best's decoders; gained: by BV, in percent.
+    """
+    step, chain, block, _, two = map(summarize, results.values())
+    tokens, time = (100 * (two[key] / block[key] - 1) for key in ("tau", "ms_per_step"))
+    judges = [line["verb_ms"]["accept"] for line in (chain, block, two)]
+    print("the judge alone, in plain steps: p/q {:.2f}, BV {:.2f}, LV + K-SEQ {:.2f}".format(
+        *(ms / step["ms_per_step"] for ms in judges)))
+    print(f"BV's judge in chapter 01's loop: {gained:+.1f} % tokens, "
+          f"{100 * (judges[1] - judges[0]) / chain['ms_per_step']:+.1f} % time")
+    print(f"a second chain (LV + K-SEQ against BV): {tokens:+.1f} % tokens, {time:+.1f} % time")
+
+
+# ---------------------------------------------------------------- a pair of random models
+
+
+def random_pair(vocab, depth, similarity, seed):
+    """A random drafter and target -> Tables, for every prefix of fewer than `depth` tokens.
+
+    similarity: rho, the shared part of the logits.
+    """
+    generator, sides = torch.Generator().manual_seed(seed), ([], [])
+    for t in range(depth):
+        # In the same order whatever rho is: neighbouring points of a sweep differ by rho alone.
+        shared, *own = torch.randn(vocab ** t, 3, vocab, generator=generator,
+                                   dtype=torch.float64).unbind(1)  # (V^t, V) each
+        for side, noise in zip(sides, own, strict=True):
+            logits = similarity * shared + (1 - similarity) * noise
+            side.append(torch.softmax(logits, -1).numpy())
+    return Tables(*sides)
+
+
+def draw_trees(models, shape, B, seed):
+    """B trees of one shape -> tokens (B, N), draft_probs, target_probs (B, N, V), as rules judge
+    them. The rows of nodes without children stay 0: no expectation depends on them."""
+    N, generator = len(shape.parents), np.random.default_rng(seed)
+    # prefix: the number, in base V, that the path to a node spells; its row in the tables.
+    tokens, prefix = np.zeros((2, B, N), dtype=np.int64)
+    draft_probs, target_probs = np.zeros((2, B, N, models.V))
+    for t, layer in enumerate(shape.layers[:-1]):
+        for parents, kids in layer.families:
+            here = prefix[:, parents]  # (B, n), rows of this depth's tables
+            draft_probs[:, parents] = models.draft[t][here]
+            target_probs[:, parents] = models.target[t][here]
+            sums = draft_probs[:, parents].cumsum(-1)[:, :, None]  # (B, n, 1, V)
+            shares = generator.random((B, *kids.shape, 1)) * sums[..., -1:]  # (B, n, k, 1)
+            tokens[:, kids] = (shares >= sums).sum(-1)  # the first whose sum is beyond
+            prefix[:, kids] = here[:, :, None] * models.V + tokens[:, kids]
+    return tokens, draft_probs, target_probs
+
+
+def lengths(shape_name, depth, similarity):
+    """{rule: accepted tokens on each pair of models (SEEDS,)}, expected over the coins."""
+    shape = shape_of(tuple(shape_parents(SHAPES[shape_name], BRANCHING, depth)))
+    rules = rules_for(shape_name, BRANCHING)
+    found = {name: [] for name in rules}
+    for seed in range(1, SEEDS + 1):
+        trees = draw_trees(random_pair(VOCAB, depth, similarity, seed), shape, TREES, seed)
+        for name, rule in rules.items():
+            found[name].append(rule.expected_length(shape, *trees).mean())
+    return found
+
+
+def main(argv=None):
+    p = cli.Parser("The paper's toy experiment: expected accepted tokens of every rule.")
+    p.add_argument("--similarity", type=float, default=0.5, help="rho, from 0 to 1")
+    p.add_argument("--depth", type=int, default=4, help="of the trees")
+    args = p.parse_args(argv)
+    if not 0 <= args.similarity <= 1:
+        raise ValueError(f"similarity is {args.similarity}; it must be in [0, 1]")
+    if args.depth > 6:  # 7 layers would be 170 million logits a model
+        raise ValueError(f"depth is {args.depth}; it must be at most 6")
+    print(f"Accepted tokens per tree (standard error over {SEEDS} pairs of models): "
+          f"depth {args.depth}, similarity {args.similarity:g}")
+    columns = [lengths(shape, args.depth, args.similarity) for shape in SHAPES]
+
+    def mean(values):  # the error over the models, which differ more than their trees
+        return f"{np.mean(values):.3f} ({np.std(values, ddof=1) / len(values) ** 0.5:.3f})"
+
+    cli.print_table(["method", *SHAPES], [
+        [name, *(mean(found[name]) if name in found else "-" for found in columns)]
+        for name in rules_for("multi-chain", BRANCHING)])
 
 
 # ---------------------------------------------------------------- the lesson's checks, exactly
@@ -138,12 +237,6 @@ def check(rule, p, q):
     print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
 
 
-def same_coin(draft_probs, target_mass, k):
-    """Chapter 01's coin for every candidate, K-SEQ with rho = 1: its pipes overflow."""
-    with replaced(single_step_rules, smallest_rho=lambda *problem: 1):
-        return single_step_rules.KSEQ(draft_probs, target_mass, k)
-
-
 def print_changes(shape, changes):
     """Print how far TV, LV and LV with each change are from the target, and what they accept.
 
@@ -153,6 +246,10 @@ def print_changes(shape, changes):
     for name, lift, change in (("TV", TokenVerification, {}), ("LV", LayerVerification, {}), *(
             (f"change {i}", LayerVerification, change) for i, change in enumerate(changes, 1))):
         with replaced(layer_verification, **change):
-            bias, length = bias_and_length(lift(single_step_rules.RRS), shape, models)
+            bias, length = bias_and_length(lift(RRS), shape, models)
         rows.append([name, "0" if bias < 1e-12 else f"{bias:.3f}", f"{length:.3f}"])
-    print_table(["RRS with", "total variation", "drafts accepted"], rows)
+    cli.print_table(["RRS with", "total variation", "drafts accepted"], rows)
+
+
+if __name__ == "__main__":
+    cli.run(main)

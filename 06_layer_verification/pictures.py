@@ -1,28 +1,27 @@
-"""Pictures of this chapter: a rule as water in pipes, a tree with its numbers, whose draws a layer
-may use, where a path ends, what LV adds.
+"""Pictures of this chapter: a rule as water in pipes, a tree with its numbers, where a path ends,
+what LV adds.
 
-Blue is what is accepted or flows, grey what could, red what overflows, light blue what the drafter
-offers.
+Blue is what is accepted or flows, grey what could, red what overflows.
 """
-
-import itertools
 
 import numpy as np
 from matplotlib.patheffects import withStroke
 
 from iid_trees import SHAPES, shape_parents
 from layer_verification import LayerVerification, decode_layered
+from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
     GREY,
     INK,
-    MONO,
     RED,
-    SKY,
     canvas,
+    draw_node,
+    draw_tree,
     new_axes,
+    plain_frame,
     tint,
     tree_rows,
     two_digits,
@@ -32,7 +31,7 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_pair
 from single_step_rules import RRS
-from tree_attention import TreeGPT  # chapter 02
+from tree_attention import Tree, TreeGPT  # chapter 02
 
 WIDE = 0.7  # how wide the flow 1 is, where the sets of tokens are 1 apart
 
@@ -42,10 +41,9 @@ def say(ax, x, y, text, **look):
     ax.text(x, y, text, **{"ha": "center", "va": "center", "color": INK, **look})
 
 
-def draw_node(ax, x, y, text):
+def draw_box(ax, x, y, text):
     """A box with a text at the point (x, y)."""
-    say(ax, x, y, text, zorder=4, **MONO,
-        bbox={"boxstyle": "round,pad=0.3", "edgecolor": FAINT, "facecolor": tint(FAINT, 0.2)})
+    draw_node(ax, (x, y), text, GREY, on_path=False, bonus=False, faint=False, strong=False)
 
 
 # ---------------------------------------------------------------- one node as water in pipes
@@ -58,8 +56,7 @@ def tuple_flows(local, draft_probs, k):
     -> {tuple of tokens, ascending: [its probability, the flow to each token (V,)]}.
     """
     flows = {}
-    for drawn in itertools.product(np.flatnonzero(draft_probs), repeat=k):
-        mass = draft_probs[[*drawn]].prod()
+    for drawn, mass in all_tuples(draft_probs, k):
         entry = flows.setdefault(tuple(sorted(drawn)), [0.0, np.zeros(len(draft_probs))])
         entry[0] += mass
         np.add.at(entry[1], [*drawn], mass * local.accept(np.array([drawn]))[0])
@@ -88,7 +85,7 @@ def draw_bar(ax, x, widths, middle, name):
     return ends
 
 
-def draw_flow(rule, draft_probs, target_mass, k, title, ax=None):
+def draw_flow(ax, rule, draft_probs, target_mass, k, title):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
     rule: a single-step rule's class; draft_probs, target_mass (V,). One candidate is its own
@@ -96,18 +93,17 @@ def draw_flow(rule, draft_probs, target_mass, k, title, ax=None):
     """
     local = rule(draft_probs[None], target_mass[None], k)
     flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], min(k, 2) + 1
-    ax, middle = ax or new_axes(height=3), (len(flows) - 1) / 2
-    level = np.linspace(0, 2 * middle, len(out))
+    middle, level = (len(flows) - 1) / 2, np.linspace(0, len(flows) - 1, len(out))
     starts = draw_bar(ax, 0, [mass for mass, _ in flows.values()], middle, "drafter")
     ends = draw_bar(ax, last, np.maximum(out, target_mass), middle, "accepted")
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass)
-        draw_node(ax, 1, y, "".join("etm"[z] for z in X))
+        draw_box(ax, 1, y, "".join("etm"[z] for z in X))
         for z in np.flatnonzero(shares) if k > 1 else ():
             draw_pipe(ax, (1, y), (2, level[z]), shares[z])
     for z, y in enumerate(level):
         draw_pipe(ax, (last - 1, y), (last, ends[z]), out[z], target_mass[z])
-        draw_node(ax, last - 1, y, "etm"[z])
+        draw_box(ax, last - 1, y, "etm"[z])
     return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.6, -0.4))
 
@@ -116,20 +112,17 @@ def draw_flow(rule, draft_probs, target_mass, k, title, ax=None):
 
 
 def draw_numbers(shape, names, lines, title):
-    """A tree from the root down, a grey band a layer, with a text beside each node.
+    """A tree from left to right, a layer a column, with a text below each node.
 
     names (N): of the nodes; lines (N): the text of each.
     """
-    across, ax = tree_rows(shape.children), new_axes(height=0.5 + 1.05 * len(shape.layers))
-    for depth in range(1, len(shape.layers)):
-        ax.axhspan(depth - 0.43, depth + 0.43, color=tint(GREY, 0.15), zorder=0)
-        say(ax, -0.38, depth - 0.38, f"layer {depth}", color=FAINT, ha="left", va="top")
-    for v, (x, y) in enumerate(zip(across, shape.depths, strict=True)):
-        if v:
-            ax.plot([across[shape.parents[v]], x], [y - 1, y], color=GREY, zorder=1)
-        draw_node(ax, x, y, names[v])
-        say(ax, x + 0.15, y, lines[v], ha="left", zorder=3)
-    return canvas(ax, title, (-0.4, max(across) + 0.7), (shape.depths.max() + 0.45, -0.45))
+    ax = new_axes(height=3.4)
+    draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, ax=ax)
+    for x, y, text in zip(shape.depths, tree_rows(shape.children), lines, strict=True):
+        say(ax, x - 0.1, y + 0.13, text, ha="left", va="top")
+    for t in range(1, len(shape.layers)):
+        say(ax, t, -0.3, f"layer {t}", color=FAINT)
+    return canvas(ax, title, (-0.25, len(shape.layers) - 0.4), (1.6, -0.4))
 
 
 def short(p):
@@ -137,41 +130,9 @@ def short(p):
     return f"{p:.4f}".strip("0").ljust(3, "0")
 
 
-def draw_parts(ax, y, high, parts, color, dark=None):
-    """A bar of this height at y, cut into parts {name: width}; one of them may be dark."""
-    at = 0.0
-    for name, width in parts.items():
-        ax.barh(y, width, high, at, color=BLUE if name == dark else tint(color, 0.4),
-                edgecolor="white")
-        text = f"{name}\n{short(width)}" if width > 0.1 else name
-        if width > 0.02 * len(name):
-            say(ax, at + width / 2, y, text, color="white" if name == dark else INK)
-        at += width
-
-
-def draw_offers(scores):
-    """Whose draws may be used? For TV and for LV a bar of length 1. scores {node: a_v}."""
-    ax, A = new_axes(height=2.4), sum(scores.values())
-    for y, (name, scale) in enumerate((("TV: $a_v$", 1), ("LV: $\\lambda_v = a_v / A$", 1 / A))):
-        say(ax, 0, y - 0.3, name, ha="left", va="bottom")
-        draw_parts(ax, y, 0.5, {f"node {node}": scale * a for node, a in scores.items()}, SKY)
-    say(ax, (A + 1) / 2, 0, f"wasted\n{short(1 - A)}", color=RED)
-    return canvas(ax, "Whose draws may be used in the next layer?", (0, 1), (1.3, -0.65))
-
-
 # ---------------------------------------------------------------- where the path ends
 
 NODES = "root", *"1234"  # of the lesson's tree
-
-def draw_one_draw(ends, node, u):
-    """Where does the path end, if the draw is u? ends (5,): P[the path ends at v]."""
-    ax = new_axes(height=1.7)
-    draw_parts(ax, 0, 1, dict(zip(NODES, ends, strict=True)), BLUE, node)
-    for v, edge in enumerate(np.cumsum(ends[:-1])):  # so that two narrow ones do not meet
-        say(ax, edge, 0.75, short(edge), ha=("right", "left")[v % 2])
-    ax.plot([u, u], [-0.6, 0.5], color=INK, linestyle="--")
-    say(ax, u, -0.8, f"u = {short(u)}")
-    return canvas(ax, "One draw: where does the path end?", (-0.03, 1.06), (1, -1))
 
 
 def draw_ends(trees, node, title):
@@ -182,41 +143,42 @@ def draw_ends(trees, node, title):
     """
     ax, y, mean = new_axes(height=4.8), 0.0, 0.0
 
-    def line(y, texts, **look):
+    def line(y, *texts, **look):
         for x, text in zip((-0.1, 1.14, 1.4), texts, strict=True):
             say(ax, x, y, text, **look)
 
-    line(-0.11, ("drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}"), color=FAINT)
+    line(-0.11, "drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}", color=FAINT)
     for drawn, chance, ends in trees:
-        middle, parts = y + chance / 2, dict(zip(NODES, ends, strict=True))
+        parts, middle, at = dict(zip(NODES, ends, strict=True)), y + chance / 2, 0.0
+        for name, width in parts.items():
+            ax.barh(middle, width, 0.95 * chance, at, edgecolor="white",
+                    color=tint(BLUE, 1 if name == node else 0.4))
+            if width > 0.02 * len(name):
+                say(ax, at + width / 2, middle, f"{name}\n{short(width)}" if width > 0.1 else name,
+                    color="white" if name == node else INK)
+            at += width
         numbers = np.array([ends[:3].sum(), parts[node]])
-        draw_parts(ax, middle, 0.95 * chance, parts, BLUE, node)
-        line(middle, (f"{drawn}\n({short(chance)})", *map(short, numbers)))
+        line(middle, f"{drawn}\n({short(chance)})", *map(short, numbers))
         mean, y = mean + chance * numbers, y + chance
-    line(1.06, ("mean", *map(short, mean)), fontweight="bold")
+    line(1.06, "mean", *map(short, mean), fontweight="bold")
     return canvas(ax, title, (-0.22, 1.52), (1.12, -0.19))
 
 
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_gains(groups):
-    """What LV adds to TV with each rule: a bar with two standard errors; all on one scale.
-
-    groups: {title: what bench.as_panel returns}, two of them -> the Axes, in percent.
-    """
-    ax, y = new_axes(height=4.2), -1.0
-    for title, rules in groups.items():
-        y += 1.7
-        say(ax, -6.7, y - 0.85, title, ha="left", fontweight="bold")
-        for name, (tv, lv, gained, error) in rules.items():
-            ax.barh(y, gained, 0.6, xerr=2 * error, color=tint(BLUE, 0.75), ecolor=INK)
-            say(ax, -6.7, y, name, ha="left")
-            say(ax, gained + 2 * error, y, f"  +{gained:.1f} %", ha="left")
-            say(ax, 18, y, f"{tv:.2f} \u2192 {lv:.2f}", ha="right", color=FAINT)
-            y += 1
-    return canvas(ax, "LV instead of TV, on the same trees: tokens per forward", (-6.7, 18),
-                  (y - 0.3, -0.6))
+def draw_gains(gains, title):
+    """What LV adds to TV with each rule: a bar with two standard errors. gains: of bench.gains."""
+    ax = new_axes(height=2.6)
+    for y, (name, (tv, lv, gained, error)) in enumerate(gains.items()):
+        ax.barh(f"{name}\n{tv:.2f} \u2192 {lv:.2f}", gained, 0.6, xerr=2 * error,
+                color=tint(BLUE, 0.75), ecolor=INK)
+        say(ax, gained + 2 * error, y, f"  +{gained:.1f} %", ha="left")
+    ax.invert_yaxis()
+    ax.margins(x=0.2)
+    plain_frame(ax, title, "percent")
+    ax.grid(visible=False)
+    return ax
 
 
 # ---------------------------------------------------------------- the round of the step page

@@ -2,7 +2,6 @@
 
     python 06_layer_verification/train_and_decode.py --shape complete --depth 5
     python 06_layer_verification/train_and_decode.py --temperature 0.6 --top-p 0.9   # the paper's
-    python 06_layer_verification/train_and_decode.py --drafter block --branching 4
 """
 
 import sys
@@ -12,65 +11,42 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 
 from nanogpt import cli
 from bench import print_same_trees, registry
-from conditional_marginals import BlockLevels  # chapter 05
 from iid_trees import SHAPES, shape_parents
 from nanogpt.bench import print_tables
 from nanogpt.data import held_out_prompts
 from nanogpt.sampling import Sampler
 from nanogpt.train import get_pair
-from train_drafter import get_target_and_drafter  # chapter 05
 from tree_attention import TreeGPT  # chapter 02
 
 STREAMED = "LV + K-SEQ"  # the rule of the text that is printed as it is decoded
 
 
-def read_flags(argv):
-    """-> args, with the target's and the drafter's Sampler and the trees' number of nodes.
-
-    Raises ValueError for a bad value.
-    """
+def main(argv=None):
     p = cli.parser(__doc__.splitlines()[0])
     cli.decoding_flags(p)
     cli.sampler_flags(p, temperature=1.0)
-    p.add_argument("--drafter", choices=("small", "block"), default="small",
-                   help="the 57K GPT, or chapter 05's block drafter with its table")
     p.add_argument("--shape", choices=SHAPES, default="multi-chain", help="of the trees")
     p.add_argument("--branching", type=int, default=2, help="branching budget b")
     p.add_argument("--depth", type=int, default=4, help="of the trees")
     args = p.parse_args(argv)
-    args.sampler = cli.make_sampler(args)
+    sampler = cli.make_sampler(args)
     # The paper's truncation: GR needs a small set of possible drafts.
-    args.draft_sampler = Sampler(args.temperature, top_k=20, top_p=args.top_p)
-    args.nodes = len(shape_parents(SHAPES[args.shape], args.branching, args.depth))
-    return args
-
-
-def load_models(args, dataset, device):
-    """-> the target, and what drafts its trees; trained or loaded, as decoding copies."""
-    if args.drafter == "block":
-        target, block = get_target_and_drafter(args, dataset, device)
-        return target, BlockLevels(block)
-    target, small = get_pair(args, dataset, device)
-    return target, TreeGPT(small)
-
-
-def main(argv=None):
-    args = read_flags(argv)
+    draft_sampler = Sampler(args.temperature, top_k=20, top_p=args.top_p)
+    nodes = len(shape_parents(SHAPES[args.shape], args.branching, args.depth))
     dataset, device = cli.setup(args)
     prompt = cli.check_decoding(args, dataset)
-    target, model = load_models(args, dataset, device)
+    target, small = get_pair(args, dataset, device)
 
     def take_part(sampler):
-        return registry(target, model, sampler, args.draft_sampler, args.shape, args.branching,
+        return registry(target, TreeGPT(small), sampler, draft_sampler, args.shape, args.branching,
                         args.depth)
 
-    cli.print_stream(take_part(args.sampler)[STREAMED](prompt, args.seed), args.prompt,
+    cli.print_stream(take_part(sampler)[STREAMED](prompt, args.seed), args.prompt,
                      args.max_new_tokens, dataset.tokenizer)
     results, = print_tables(
-        args, target, held_out_prompts(dataset, args.prompts), [args.sampler], take_part,
-        f"; {args.shape} trees, b = {args.branching}, depth {args.depth}, {args.nodes} nodes, "
-        f"drafter: {args.drafter}, its 20 most probable tokens; top-p {args.top_p:g}",
-        turn=None).values()
+        args, target, held_out_prompts(dataset, args.prompts), [sampler], take_part,
+        f"; {args.shape} trees, b = {args.branching}, depth {args.depth}, {nodes} nodes, "
+        f"of the drafter's 20 most probable tokens; top-p {args.top_p:g}", turn=None).values()
     print("\nWithout coins: what every rule expects\n")
     print_same_trees(results)
 

@@ -14,7 +14,7 @@ TAUGHT = [path for path in SOURCES if path.parent.name != "tests"]
 # What every chapter has; from the outside importlib finds them, by the name of the folder.
 ROOMS = {"train_and_decode", "bench", "pictures", "wrong"}
 # Whose ideas a chapter may build on.
-TRUNK = {"01": "", "02": "01", "03": "01 02", "04": "01 02 03", "05": "01 02", "06": "01 02 05"}
+TRUNK = {"01": "", "02": "01", "03": "01 02", "04": "01 02 03", "05": "01 02", "06": "01 02"}
 
 
 def parse(path):
