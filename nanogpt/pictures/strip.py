@@ -151,10 +151,7 @@ def draw_rounds(columns, T, names):
                     edgecolor="white")
             ax.text(0, y - 0.22, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x\n"
                     f"draft {draft:.2f}, verify {verify:.2f}, rest {rest:.2f}", va="bottom")
-        shares = " and ".join(f"{table[name]['verb_ms']['verify'] / table[name]['round_ms']:.0%}"
-                              for name in names)
-        canvas(ax, f"On {machine} the target's forward is {shares} of a round",
-               (0, 1.2 * longest), (len(names) + 0.3, -0.7))
+        canvas(ax, f"On {machine}", (0, 1.2 * longest), (len(names) + 0.3, -0.7))
     return panels
 
 
