@@ -1,16 +1,7 @@
-"""Chapter 05 on the runner: its decoders, what drafting costs, and what the price is worth.
-
-    python 05_ddtree/bench.py       # fixed sizes against the price, on the prices of five machines
-"""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
+"""Chapter 05 on the runner: its decoders, and what drafting costs by itself."""
 
 import torch
 
-from nanogpt import cli
 from chain_graph import loop_for  # chapter 01
 from chain_specdec import GPTDraft
 from conditional_marginals import (
@@ -29,13 +20,9 @@ from nanogpt.bench import (
     speedup,
     summarize,
 )
-from nanogpt.cli import print_table
-from nanogpt.data import held_out_prompts
-from nanogpt.decoding import collect
 from nanogpt.graphs import captured
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.sampling import Dice
 from priced_trees import decode_priced, decode_priced_chain, prices
-from train_drafter import get_target_and_drafter
 from tree_attention import speculate  # chapter 02
 from tree_graph import tree_in_one_graph
 
@@ -146,62 +133,3 @@ def against(ours, theirs):
     fast, tokens = speedup(ours, theirs), summarize(ours)["tau"] / summarize(theirs)["tau"]
     return [f"{tokens:.2f}", f"{tokens / fast:.2f}", f"{fast:.2f}",
             "level" if abs(more) <= error else "ahead" if more < 0 else "behind"]
-
-
-# ---------------------------------------------------------------- other machines, by their prices
-
-# ({N: ms}, ms of one drafter pass). The fourth in units of a plain step; the last one is measured
-# on a target of 0.8M parameters and a drafter as wide: there no draft can pay.
-MACHINES = {
-    "Xeon, c(2)/c(1) 1.46": ({1: 3.65, 2: 5.33, 4: 5.2, 8: 5.9, 16: 6.3, 32: 9.9, 64: 10.8}, 1.4),
-    "EPYC, AVX2": ({1: 6.82, 2: 7.01, 4: 7.35, 8: 7.99, 16: 10.78, 32: 13.91, 64: 20.5}, 1.88),
-    "bfloat16 CPU": ({1: 3.91, 2: 4.36, 4: 4.36, 8: 4.41, 16: 5.29, 32: 7.28, 64: 10.75}, 1.55),
-    "gpu, flat": ({1: 1.0, 64: 1.1}, 0.23),
-    "drafts too dear": ({1: 0.22, 4: 0.46, 8: 0.43, 16: 0.57, 32: 0.93, 64: 1.67}, 0.34),
-}
-
-
-def modelled(generations, price, draft_ms):
-    """-> (tau, speed-up, drafts a round) where only forwards and the drafter's pass took time.
-
-    price: milliseconds with 0, 1, .. drafts. A round without a draft counts as one without a pass.
-    """
-    steps = [step for g in generations for step in g.steps]
-    tokens = sum(len(step.tokens) for step in steps)
-    drafts = [step.drafted for step in steps]
-    ms = sum(price[n] + draft_ms * (n > 0) for n in drafts)
-    return tokens / len(steps), tokens * price[0] / ms, sum(drafts) / len(steps)
-
-
-def print_modelled(target, block, prompts, max_new_tokens):
-    """tau, speed-up and drafts of trees and a drawn chain, of fixed sizes and by price, on each of
-    the MACHINES."""
-    for temperature in (0, 0.6, 1):
-        runs, rows = {}, []
-        for machine, (curve, draft_ms) in MACHINES.items():
-            price = prices(curve, 63), draft_ms
-            starts = registry(target, block, Sampler(temperature), (), (3, 7, 15, 31, 63), price)
-            for name, start in starts.items():
-                if name not in runs or "by price" in name:  # the others know no machine
-                    runs[name] = [collect(start(prompt, i), max_new_tokens)
-                                  for i, prompt in enumerate(prompts)]
-            rows.append([machine, *("{:.2f} {:.2f} {:.0f}".format(*modelled(found, *price))
-                                    for found in runs.values())])
-        print_table([f"T={temperature:g}", *runs], rows)
-
-
-# ---------------------------------------------------------------- the command line
-
-
-def main(argv=None):
-    p = cli.parser(__doc__.splitlines()[0])
-    cli.decoding_flags(p)
-    args = p.parse_args(argv)
-    dataset, device = cli.setup(args)
-    cli.check_decoding(args, dataset)
-    print_modelled(*get_target_and_drafter(args, dataset, device),
-                   held_out_prompts(dataset, args.prompts), args.max_new_tokens)
-
-
-if __name__ == "__main__":
-    cli.run(main)

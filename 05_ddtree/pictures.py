@@ -6,7 +6,7 @@ Blue is what is kept (here: the root and the nodes of the tree), grey what is no
 from importlib import import_module
 from math import prod
 
-from matplotlib.patches import FancyBboxPatch
+import torch
 
 from ddtree import DDTreeDrafter, best_first
 from nanogpt.bench import summarize, tau_uncertainty
@@ -20,6 +20,7 @@ from nanogpt.pictures.plots import (
     NEWLINE,
     SKY,
     canvas,
+    draw_cells,
     new_axes,
     plain_frame,
     tint,
@@ -38,51 +39,26 @@ bench = import_module("05_ddtree.bench")  # by this name, for every chapter has 
 # ---------------------------------------------------------------- the drafter, and its slots
 
 
-def box(ax, left, bottom, width, height, text, color):
-    """A rounded box with a text in its middle."""
-    ax.add_patch(FancyBboxPatch(
-        (left, bottom), width, height, boxstyle="round,pad=0,rounding_size=0.08",
-        facecolor=tint(color, 0.25), edgecolor=color))
-    ax.text(left + width / 2, bottom + height / 2, text, ha="center", va="center", color=INK)
-
-
-def draw_guesses(ax, left, top, title, probs, text_of_token, scale):
-    """The five most probable tokens of one slot, best first: token, bar, probability.
-
-    probs (V,); scale: a bar's width at probability 1.
-    """
-    ax.text(left, top, title, va="center", color=INK)
-    for row, token in enumerate(probs.topk(5).indices.tolist(), 1):
-        y, p, end = top - 0.3 * row, float(probs[token]), left + 0.16
-        look = MONO | {"va": "center", "color": INK}
-        ax.text(left, y, visible(text_of_token(token)).replace("\\n", NEWLINE), **look)
-        ax.barh(y, scale * p, 0.2, left=end, color=tint(SKY, 0.75))
-        ax.text(end + scale * p + 0.03, y, two_digits(p), **look)
-
-
 def draw_drafter(context, log_probs, text_of_token):
-    """The target's hidden states and a block of masks go in, one distribution a slot comes out.
+    """A block of masks goes in, one distribution a slot comes out: its five best tokens.
 
     context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
     """
-    wide, probs = 5.2 / (len(log_probs) + 1), log_probs.exp()
-    ax = canvas(new_axes(height=5.5), "One pass, five distributions", (0, 5.2), (0, 5.5))
-    middles = [wide * (k + 0.5) for k in range(len(log_probs) + 1)]
-    letters = [visible(text_of_token(token)) for token in context]
-    box(ax, 0, 0, 5.2, 0.45, f"the text so far: .. {' '.join(letters[:-1])}", GREY)
-    box(ax, 0, 0.95, 5.2, 0.5, "hidden states of the target, three layers fused", GREY)
-    box(ax, 0, 1.95, 5.2, 1.25, "", SKY)
-    for y in (0.46, 1.46):
-        ax.annotate("", (2.6, y + 0.48), (2.6, y), arrowprops={
-            "arrowstyle": "simple,head_width=2.4,tail_width=1.2", "color": GREY})
-    ax.text(2.6, 2.93, "the drafter: one pass over the block", ha="center", color=INK)
-    box(ax, middles[0] - 0.2, 2.25, 0.4, 0.36, letters[-1], BLUE)
-    ax.text(middles[0], 2.1, "root", ha="center", va="center", color=INK)
-    for k, x in enumerate(middles[1:], 1):
-        box(ax, x - 0.2, 2.25, 0.4, 0.36, "m", SKY)
-        ax.annotate("", (x, 3.5), (x, 3.21), arrowprops={"arrowstyle": "-|>", "color": FAINT})
-        draw_guesses(ax, x - 0.43, 5.25, f"$q_{k}$", probs[k - 1], text_of_token,
-                     0.28 / float(probs.max()))
+    *read, root = [visible(text_of_token(token)) for token in context]
+    ax, probs = canvas(new_axes(height=4.3), "One pass, five distributions",
+                       (0, len(log_probs) + 1), (-0.75, 4.7)), log_probs.exp()
+    ax.text(0, -0.1, f"+ the target's hidden states of .. {' '.join(read)}", va="top")
+    draw_cells(ax, 0.8, [root, *"m" * len(probs)], [BLUE, *[SKY] * len(probs)])
+    ax.text(0.47, 0.65, "root", ha="center", va="top")
+    ax.text(3.47, 0.65, "five masks", ha="center", va="top")
+    for slot, row in enumerate(probs, 1):
+        ax.text(slot + 0.47, 4.4, f"$q_{slot}$", ha="center")
+        ax.annotate("", (slot + 0.47, 2.1), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
+        for rank, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, row.topk(5)),
+                                              strict=True)):
+            y, name = 4.1 - 0.42 * rank, visible(text_of_token(token)).replace("\\n", NEWLINE)
+            ax.text(slot + 0.05, y, f"{name} {two_digits(p)}", va="center", **MONO)
+            ax.barh(y, 0.9 * p, 0.36, left=slot + 0.02, color=tint(SKY, 0.5))
     return ax
 
 
@@ -113,20 +89,24 @@ def draw_orders(start, root, trees, text_of_token, watched, nodes=12):
 # ---------------------------------------------------------------- drawn drafts
 
 
-def draw_judged(ax, tables, looks):
-    """Tau over the temperature, with two standard errors, a line a method.
+def draw_judged(tables, looks):
+    """Tau over the temperature, with two standard errors, a line a method -> the Axes.
 
     tables: {temperature: results of nanogpt.bench.compare}; looks: {method: colour, line's style},
     from the top of the picture's right edge to its bottom.
     """
-    lowest = 9.0
+    ax, lowest = new_axes(height=4.4), 9.0
     for name, (color, style) in looks.items():
         runs = [results[name] for results in tables.values()]
         taus = [summarize(found)["tau"] for found in runs]
         ax.errorbar(list(tables), taus, [*map(tau_uncertainty, runs)], fmt=style, color=color,
                     capsize=2)
         lowest = min(lowest - 0.12, taus[-1])  # one name under the other
-        ax.text(1.04, lowest, f"{taus[-1]:.2f} {name}", va="center", color=color)
+        ax.text(1.03, lowest, f"{taus[-1]:.2f}  {name}", va="center", color=color)
+    ax.set(xlim=(0.15, 1.5), xticks=list(tables))
+    plain_frame(ax, "As the text opens, drawn drafts lose less (tau)")
+    ax.set_xlabel("temperature", x=0.33)
+    return ax
 
 
 # ---------------------------------------------------------------- the heap
@@ -165,7 +145,7 @@ def draw_heap(ax, popped, waiting, label):
         color, line = (GREY, "--") if u in waiting else (BLUE, "-")
         if u:
             ax.plot(*zip(places[u[:-1]], (x, y), strict=True), line, color=color, zorder=1)
-        ax.text(x, y, label(u), ha="center", va="center", color=INK,
+        ax.text(x, y, label(u), ha="center", va="center",
                 bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
                       "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
     for order, u in enumerate(popped, 1):
@@ -196,7 +176,7 @@ def draw_pop(probs, names):
             ax.annotate("", places[end], places[1,], arrowprops={
                 "arrowstyle": "-|>", "color": INK, "linewidth": 1.8, "shrinkA": gap,
                 "shrinkB": gap})
-            ax.text(x, y, said, color=INK, va="center")
+            ax.text(x, y, said, va="center")
     return axes
 
 
@@ -210,28 +190,22 @@ def draw_budgets(tables, budgets):
     """
     axes = new_axes(height=5.6, rows=2)
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
-        tau = {name: summarize(runs)["tau"] for name, runs in results.items()}
-        trees = [tau[bench.ddtree_name(b)] for b in budgets]
-        ax.errorbar(budgets, trees, [tau_uncertainty(results[bench.ddtree_name(b)])
-                                     for b in budgets], fmt="o-", color=INK, capsize=3)
-        for budget, height in zip(budgets, trees, strict=True):  # no label on the upper chain
-            under = 0.2 < tau[bench.GPT_CHAIN] - height < 0.5
-            ax.text(budget, height + (-0.4 if under else 0.26), f"{height:.2f}", ha="center",
-                    color=INK)
         for name, look, said in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
                                  (bench.CHAIN, ":", "this drafter's chain of 5")):
-            ax.axhline(tau[name], color=FAINT, linestyle=look)
-            # under the line where the trees are far above it, else over its other end
-            under = trees[-1] > tau[name] + 0.5
-            ax.annotate(said, (budgets[-under], tau[name]), (0, -4 if under else 4), color=FAINT,
-                        textcoords="offset points", va="top" if under else "bottom",
-                        ha="right" if under else "left")
+            tau = summarize(results[name])["tau"]
+            ax.axhline(tau, color=FAINT, linestyle=look)
+            ax.text(64, tau, f"{tau:.2f} {said}", color=FAINT, va="top", ha="right")
+        runs = [results[bench.ddtree_name(b)] for b in budgets]
+        taus = [summarize(found)["tau"] for found in runs]
+        ax.errorbar(budgets, taus, [*map(tau_uncertainty, runs)], fmt="o-", color=BLUE, capsize=3)
+        for budget, tau in zip(budgets, taus, strict=True):
+            ax.text(budget, tau + 0.24, f"{tau:.2f}", ha="center", color=BLUE)
         ax.set_xscale("log", base=2)
-        ax.set_xticks(budgets, [str(b) for b in budgets])
+        ax.set_xticks(budgets, budgets)
         ax.minorticks_off()
-        ax.set_ylim(1, 4.6)
+        ax.set_ylim(1, 4.8)
         plain_frame(ax, f"Temperature {temperature:g}: tokens per forward (tau)")
-    axes[-1].set_xlabel("nodes B of the tree; bars: two standard errors", color=INK)
+    axes[-1].set_xlabel("nodes B of the tree; bars: two standard errors")
     return axes
 
 
