@@ -190,16 +190,18 @@ def draw_budgets(tables, budgets):
     """
     axes = new_axes(height=5.6, rows=2)
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
-        for name, look, said in ((bench.GPT_CHAIN, "--", "chapter 01's chain of 4"),
-                                 (bench.CHAIN, ":", "this drafter's chain of 5")):
+        for name, look, said, x, ha, va in (
+                (bench.GPT_CHAIN, "--", "chapter 01's chain of 4", 2.7, "left", "bottom"),
+                (bench.CHAIN, ":", "this drafter's chain of 5", 70, "right", "top")):
             tau = summarize(results[name])["tau"]
             ax.axhline(tau, color=FAINT, linestyle=look)
-            ax.text(64, tau, f"{tau:.2f} {said}", color=FAINT, va="top", ha="right")
+            ax.text(x, tau, f"{tau:.2f} {said}", color=FAINT, ha=ha, va=va)
         runs = [results[bench.ddtree_name(b)] for b in budgets]
         taus = [summarize(found)["tau"] for found in runs]
         ax.errorbar(budgets, taus, [*map(tau_uncertainty, runs)], fmt="o-", color=BLUE, capsize=3)
         for budget, tau in zip(budgets, taus, strict=True):
-            ax.text(budget, tau + 0.24, f"{tau:.2f}", ha="center", color=BLUE)
+            ax.text(budget, tau - 0.33, f"{tau:.2f}", ha="center", va="center", color=BLUE,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
         ax.set_xscale("log", base=2)
         ax.set_xticks(budgets, budgets)
         ax.minorticks_off()
