@@ -55,7 +55,7 @@ def draw_trie(trees, trie, scores):
                          colors=[(plots.GREY, *plots.HEADS, plots.GREEN)[who] for who in groups])
     for row in [row for row, who in enumerate(groups) if who == 3]:  # its right half in pink
         x, y = trie.depths[row], plots.tree_rows(trie.children)[row]
-        plots.draw_node(ax, (x, y), texts[row], plots.PURPLE, False, False, False, True)
+        plots.draw_node(ax, (x, y), texts[row], plots.PURPLE)
         ax.texts[-1].set(clip_on=True, clip_path=plt.Rectangle((x, y - 1), 1, 2,
                                                                transform=ax.transData))
     ax.set_title("eight guesses, six rows: f has none")

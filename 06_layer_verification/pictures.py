@@ -43,7 +43,7 @@ def say(ax, x, y, text, **look):
 
 def draw_box(ax, x, y, text):
     """A box with a text at the point (x, y)."""
-    draw_node(ax, (x, y), text, GREY, on_path=False, bonus=False, faint=False, strong=False)
+    draw_node(ax, (x, y), text, GREY)
 
 
 # ---------------------------------------------------------------- one node as water in pipes

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 import sys
 import textwrap
 
@@ -124,13 +123,11 @@ def check_decoding(args, dataset):
 
 
 def make_folder(folder):
-    """Make --out, if it is not there. Raises ValueError if it cannot be made or written."""
+    """Make a folder, if it is not there. Raises ValueError if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"folder '{folder}' cannot be made: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"folder '{folder}' cannot be written; choose another with --out")
 
 
 def run(main):

@@ -116,15 +116,6 @@ def texts(ax):
     return [text.get_text() for text in ax.texts]
 
 
-def test_a_tree_shows_its_tokens_its_path_and_its_probabilities():
-    probs = torch.tensor([[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
-    ax = plots.draw_tree(Tree([0, 1, 2], [-1, 0, 0], probs), "xyz".__getitem__, [0, 2],
-                         next_token=0)
-    assert {".25", ".75", "x", "y", "z"} <= set(texts(ax))
-    assert sum(line.get_color() == plots.BLUE for line in ax.lines) == 1
-    assert sum(line.get_color() == plots.ORANGE for line in ax.lines) == 1
-
-
 def test_a_mask_is_red_where_it_leaks_and_the_cache_keeps_the_path_in_order():
     _, causal = plots.draw_mask_beside_causal(
         Tree(range(3), [-1, 0, 0]).mask, ["0:a", "1:b", "2:c"], 2)

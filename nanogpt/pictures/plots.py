@@ -10,8 +10,6 @@ the drafter's (its q, its time), green head 1, pink head 2, red a mistake. Blue,
 and light blue are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import to_rgb
@@ -49,22 +47,6 @@ def new_axes(width=WIDTH, height=3.2, columns=1, rows=1):
     figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
     return axes if rows * columns == 1 else list(axes.flat)
-
-
-def save(ax, path, dpi=120):
-    """Write the figure that an Axes belongs to, and close it. Makes the folder. -> the path.
-
-    Raises ValueError if the file cannot be written.
-    """
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        ax.figure.savefig(path, dpi=dpi)
-    except OSError as error:
-        raise ValueError(f"figure {path} cannot be written: {error.strerror}") from None
-    finally:
-        plt.close(ax.figure)
-    return path
 
 
 def plain_frame(ax, title=None, xlabel=None, ylabel=None):
@@ -109,62 +91,24 @@ def two_digits(p):
     return {"0.00": "0", "1.00": "1"}.get(f"{p:.2f}", f"{p:.2f}".lstrip("0"))
 
 
-def draw_edge(ax, start, end, label, on_path, bonus):
-    """A line from one place to another, with its label a little behind the middle."""
-    ax.plot(*zip(start, end, strict=True), zorder=1, solid_capstyle="round",
-            color=BLUE if on_path else ORANGE if bonus else GREY,
-            linewidth=2.6 if on_path else 1.2, linestyle="--" if bonus else "-")
-    x, y = (0.48 * a + 0.52 * b for a, b in zip(start, end, strict=True))
-    ax.text(x, y, label, color=INK if on_path else FAINT, ha="center", va="center", zorder=2,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6} if label else None)
+def draw_node(ax, place, text, color):
+    """A token in its box."""
+    ax.text(*place, visible(text), zorder=3, ha="center", va="center", **MONO,
+            bbox={"boxstyle": "round,pad=0.3", "edgecolor": color, "facecolor": tint(color, 0.35)})
 
 
-def draw_node(ax, place, text, color, on_path, bonus, faint, strong):
-    """A token in its box. faint: its letters; strong: its box, even off the path."""
-    ax.text(*place, visible(text), zorder=3,
-            ha="center", va="center", **MONO, color=FAINT if faint else INK,
-            fontweight="bold" if on_path or bonus else "normal",
-            bbox={"boxstyle": "round,pad=0.3", "edgecolor": color,
-                  "facecolor": tint(color, 0.35 if on_path or bonus or strong else 0.2),
-                  "linewidth": 2.2 if on_path else 1.2,
-                  "linestyle": "--" if bonus else "-"})
-
-
-def draw_tree(tree, text_of_token, path=(), colors=None, next_token=None, ax=None):
-    """A draft tree from left to right, the accepted path in blue, the rest in grey.
-
-    tree: tokens (N,), parents (N,), draft_probs (N, V) or None: with them each edge carries the
-    drafter's probability of the child; text_of_token(token) -> str. path: accepted rows, starting
-    with 0. colors: a colour for each node (say, by the head that drafted it) instead of blue and
-    grey. next_token: the token that the target adds after the path, drawn in orange.
-    -> the Axes; readable up to about 40 nodes.
-    """
-    n, tokens, parents = len(tree), tree.tokens.tolist(), tree.parents.tolist()
-    children, depths = [list(c) for c in tree.children], tree.depths.tolist()
-    labels = [""] * (n + 1)  # the bonus token's edge has none
-    if tree.draft_probs is not None:
-        labels[1:n] = [two_digits(float(tree.draft_probs[parent, token]))
-                       for parent, token in zip(parents[1:], tokens[1:], strict=True)]
-    if next_token is not None:  # one more leaf, below the end of the path
-        end = path[-1] if path else 0
-        children[end].append(n)
-        children.append([])
-        tokens, parents, depths = [*tokens, next_token], [*parents, end], [*depths, depths[end] + 1]
-    heights = tree_rows(children)
-    if ax is None:
-        step = min(1.25, 6.7 / (max(depths) + 1))
-        ax = new_axes(0.8 + step * (max(depths) + 1), 0.9 + 0.42 * (max(heights) + 1))
-    places = list(zip(depths, heights, strict=True))
-    for row, token in enumerate(tokens):
-        on_path, bonus = row in path, row == n
+def draw_tree(tree, text_of_token, colors=None, ax=None):
+    """A draft tree from left to right. text_of_token(token) -> str; colors: one for each node (say,
+    by the head that drafted it) instead of grey -> the Axes."""
+    heights, depths = tree_rows(tree.children), tree.depths.tolist()
+    ax = ax or new_axes(min(7.5, 2.05 + 1.25 * max(depths)), 1.3 + 0.42 * max(heights))
+    for row, token in enumerate(tree.tokens.tolist()):
         if row:
-            draw_edge(ax, places[parents[row]], places[row], labels[row], on_path, bonus)
-        color = ORANGE if bonus else colors[row] if colors else BLUE if on_path else GREY
-        draw_node(ax, places[row], text_of_token(int(token)), color, on_path, bonus,
-                  faint=bool(path) and not (on_path or bonus or colors), strong=bool(colors))
-    if tree.draft_probs is not None:
-        ax.text(0.5, -0.01, "on each edge: the probability of the drafter",
-                transform=ax.transAxes, color=FAINT, ha="center", va="top")
+            parent = int(tree.parents[row])
+            ax.plot([depths[parent], depths[row]], [heights[parent], heights[row]], color=GREY,
+                    linewidth=1.2, zorder=1)
+        draw_node(ax, (depths[row], heights[row]), text_of_token(token),
+                  colors[row] if colors else GREY)
     return canvas(ax, "", (-0.4, max(depths) + 0.4), (max(heights) + 0.6, -0.6))
 
 

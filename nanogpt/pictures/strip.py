@@ -17,7 +17,6 @@ from nanogpt.pictures.plots import (
     canvas,
     new_axes,
     plain_frame,
-    save,
     tint,
 )
 
@@ -157,4 +156,4 @@ def draw_rounds(columns, T, names):
 
 if __name__ == "__main__":  # python -m nanogpt.pictures.strip: the front page's picture
     pictures = MEASURED.parent.parent / "01_chain_specdec" / "pictures"  # the book takes it along
-    print(save(draw_front(load_measured()["cpu"]), pictures / "front.png", dpi=150))
+    draw_front(load_measured()["cpu"]).figure.savefig(pictures / "front.png", dpi=150)
