@@ -110,7 +110,7 @@ def code_tokens(path):
 
 
 # To be lowered to: tests 58,000, ideas 19,000, rooms 20,000, nanogpt 21,000; 120,000 in 100 files.
-BUDGETS = {"tests": 55_400, "ideas": 18_200, "rooms": 24_100, "nanogpt": 24_000, "graphs": 4_600,
+BUDGETS = {"tests": 54_000, "ideas": 18_200, "rooms": 21_500, "nanogpt": 24_000, "graphs": 4_600,
            ".github": 2_000}
 FILES = 105
 
