@@ -119,10 +119,10 @@ def draw_numbers(shape, names, lines, title):
     ax = new_axes(height=3.4)
     draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, ax=ax)
     for x, y, text in zip(shape.depths, tree_rows(shape.children), lines, strict=True):
-        say(ax, x - 0.1, y + 0.13, text, ha="left", va="top")
+        say(ax, x - 0.1, y + 0.13, text, ha="left" if x else "center", va="top")
     for t in range(1, len(shape.layers)):
         say(ax, t, -0.3, f"layer {t}", color=FAINT)
-    return canvas(ax, title, (-0.25, len(shape.layers) - 0.4), (1.6, -0.4))
+    return canvas(ax, title, (-0.45, len(shape.layers) - 0.5), (1.6, -0.4))
 
 
 def short(p):
