@@ -79,7 +79,7 @@ def beside_the_best(target, small):
     target, small: GPTs; the small one drafts for all."""
     one, two = (registry(target, TreeGPT(small), Sampler(1), sampler, "multi-chain", b, 4)
                 for b, sampler in ((1, Sampler(1)), (2, Sampler(1, top_k=20))))
-    return small_gpt(target, small, Sampler(1), []) | {"06 chain of 4, BV": one["BV"]} | {
+    return small_gpt(target, small, Sampler(1)) | {"06 chain of 4, BV": one["BV"]} | {
         f"06 two chains of 4, {name}": two[name] for name in ("TV + K-SEQ", "LV + K-SEQ")}
 
 

@@ -31,24 +31,11 @@ MEASURED = Path(__file__).parent / "measured"
 # ---------------------------------------------------------------- the decoders
 
 
-def small_gpt(target, small, sampler, shapes, ks=(4,)):
-    """{chapter, method and rule: start(prompt, seed)}, plain decoding first; the small GPT drafts.
-
-    shapes: branchings of chapter 02's trees; ks: lengths of chapter 01's chains.
-    """
-    chain, tree = (import_module(f"{name}.bench")
-                   for name in ("01_chain_specdec", "02_tree_attention"))
-    trees, draft = import_module("tree_attention"), import_module("chain_specdec").GPTDraft(small)
-    chains = chain.registry(target, {"57K": draft}, ks, sampler)
-    starts = {PLAIN: chains[PLAIN]} | {
-        f"01 chain of {k}, p/q": chains[f"57K, K={k}"] for k in ks}
-    for shape in shapes:
-        name = tree.shape_name(shape)
-        starts[f"02 {name}, walk or multi-round"] = tree.registry(
-            target, {"57K": trees.TreeGPT(small)},  # one for each decoder, for they take turns
-            sampler, trees.multi_round if sampler.temperature > 0 else trees.walk,
-            [shape])[f"57K, {name}"]
-    return starts
+def small_gpt(target, small, sampler):
+    """{method and rule: start(prompt, seed)}: plain decoding, and chapter 01's chain of 4."""
+    draft = import_module("chain_specdec").GPTDraft(small)
+    chains = import_module("01_chain_specdec.bench").registry(target, {"57K": draft}, (4,), sampler)
+    return {PLAIN: chains[PLAIN], "01 chain of 4, p/q": chains["57K, K=4"]}
 
 
 def load_decoders(dataset, device, size="baby", precision="auto"):
@@ -58,9 +45,11 @@ def load_decoders(dataset, device, size="baby", precision="auto"):
     What needs drafts that are drawn is left out at temperature 0: there it would be a chain.
     """
     # No chapter is imported before it is asked for: the stage stands without them.
-    routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
-        "03_dual_draft_routing", "04_merged_trees", "05_ddtree", "06_layer_verification"))
-    train_heads, train_drafter = import_module("train_heads"), import_module("train_drafter")
+    tree, routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
+        "02_tree_attention", "03_dual_draft_routing", "04_merged_trees", "05_ddtree",
+        "06_layer_verification"))
+    trees, train_heads, train_drafter = (import_module(name) for name in (
+        "tree_attention", "train_heads", "train_drafter"))
     config = import_module("block_diffusion").BlockConfig
     trained = get_gpt(size, dataset, device)
     pair = train_heads.get_heads(trained, dataset, device)
@@ -72,7 +61,11 @@ def load_decoders(dataset, device, size="baby", precision="auto"):
     price = ddtree.measured_price(target, block, held_out_prompts(dataset, 1)[0])
 
     def registry(sampler):
-        starts = small_gpt(target, small, sampler, ((2, 2, 1, 1),))
+        starts = small_gpt(target, small, sampler)
+        starts["02 tree 2-2-1-1, walk or multi-round"] = tree.registry(
+            target, {"57K": trees.TreeGPT(small)},  # its own: the methods take turns
+            sampler, trees.multi_round if sampler.temperature > 0 else trees.walk,
+            [(2, 2, 1, 1)])["57K, tree 2-2-1-1"]
         starts["03 routed heads, 8 nodes, walk"] = routed.registry(
             target, heads, sampler, 8)["routed"]
         starts["04 trie of both heads, 16 nodes, walk"] = merged.registry(
@@ -83,7 +76,7 @@ def load_decoders(dataset, device, size="baby", precision="auto"):
             if name in blocks}
         if sampler.temperature > 0:
             starts["06 two drawn chains of 4, LV + K-SEQ"] = layers.registry(
-                target, import_module("tree_attention").TreeGPT(small), sampler,
+                target, trees.TreeGPT(small), sampler,
                 Sampler(sampler.temperature, top_k=20), "multi-chain", 2, 4)["LV + K-SEQ"]
         return starts
 

@@ -1,8 +1,8 @@
 """Pictures that several chapters share: a draft tree, a mask, the cache, bars of values.
 
-Every function draws into the matplotlib Axes it is given, or makes one, and returns it; `save`
-writes it to a file. A picture is at most WIDTH inches wide and its text TEXT points high, so that
-it can be read on a phone; only a large tree or a mask is wider. Panels stand one below the other.
+Every function draws into the matplotlib Axes it is given, or makes one, and returns it. A picture
+is at most WIDTH inches wide and its text TEXT points high, so that it can be read on a phone; only
+a large tree or a mask is wider. Panels stand one below the other.
 
 In the picture of a tree or a round one colour has one meaning: blue is the accepted path and what
 is kept, grey what is rejected, orange the target's own (its token, its p, its time), light blue
