@@ -41,11 +41,6 @@ def say(ax, x, y, text, **look):
     ax.text(x, y, text, **{"ha": "center", "va": "center", "color": INK, **look})
 
 
-def draw_box(ax, x, y, text):
-    """A box with a text at the point (x, y)."""
-    draw_node(ax, (x, y), text, GREY)
-
-
 # ---------------------------------------------------------------- one node as water in pipes
 
 
@@ -98,12 +93,12 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title):
     ends = draw_bar(ax, last, np.maximum(out, target_mass), middle, "accepted")
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass)
-        draw_box(ax, 1, y, "".join("etm"[z] for z in X))
+        draw_node(ax, (1, y), "".join("etm"[z] for z in X), GREY)
         for z in np.flatnonzero(shares) if k > 1 else ():
             draw_pipe(ax, (1, y), (2, level[z]), shares[z])
     for z, y in enumerate(level):
         draw_pipe(ax, (last - 1, y), (last, ends[z]), out[z], target_mass[z])
-        draw_box(ax, last - 1, y, "etm"[z])
+        draw_node(ax, (last - 1, y), "etm"[z], GREY)
     return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.6, -0.4))
 
