@@ -219,6 +219,7 @@ def capture(model, how):
     """
     if next(model.parameters()).device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)  # a text grows: each forward is a new shape
+        torch.set_num_threads(1)  # what is left for the CPU is so small that threads only wait
         model.forward = how(model)  # an instance's own forward stands before its class's
     return model
 
