@@ -14,6 +14,7 @@ Source: Zbib et al., "TAPS", 2026, arXiv:2603.27027 (code: Moe-Zbeeb/TAPS, ea_mo
 A node's score is s_{h,i}, its confidence c_{h,i}, the mean confidence mu_h, the budget N_h.
 """
 
+import copy
 import math
 
 from tree_attention import Tree  # chapter 02
@@ -128,7 +129,8 @@ class HeadDrafter:
 
     def __init__(self, head, depth=6, top_k=3, budget=8):
         check_counts(depth=depth, top_k=top_k, budget=budget)
-        self.head, self.depth, self.top_k, self.budget = head, depth, top_k, budget
+        self.head = copy.copy(head)  # the text so far is this drafter's own, the weights are not
+        self.depth, self.top_k, self.budget = depth, top_k, budget
 
     def reset(self):
         self.head.reset()

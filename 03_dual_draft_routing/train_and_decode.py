@@ -34,8 +34,7 @@ def main(argv=None):
     cli.print_stream(speculate(target, routed, prompt, samplers[-1], Dice(args.seed)),
                      args.prompt, args.max_new_tokens, dataset.tokenizer)
     print_tables(args, target, held_out_prompts(dataset, args.prompts), samplers,
-                 lambda sampler: registry(target, heads, sampler, args.budget),
-                 turn=None)  # a head serves one text at a time
+                 lambda sampler: registry(target, heads, sampler, args.budget))
 
 
 if __name__ == "__main__":

@@ -27,16 +27,17 @@ def registry(target, heads, sampler, budget):
     def decode_with(drafter, accept=walk):
         return lambda prompt, seed: speculate(target, drafter, prompt, sampler, Dice(seed), accept)
 
+    def pair(nodes):  # for each decoder one of its own, for they take turns
+        return [HeadDrafter(head, budget=nodes) for head in heads]
+
     starts = {PLAIN: plain(target, sampler)}
     for n in (budget, 2 * budget):
-        pair, halves = ([HeadDrafter(head, budget=nodes) for head in heads]
-                        for nodes in (n, n // 2))
         starts |= {
-            f"head 1, {n}": decode_with(pair[0]),
-            f"head 2, {n}": decode_with(pair[1]),
-            f"routed, {n}": decode_with(RoutedDrafter(pair)),
-            f"merged, {n // 2} + {n // 2}": decode_with(MergedDrafter(halves), accept_paths),
-            f"trie-merged, {n}": decode_with(TrieDrafter(pair, n)),
+            f"head 1, {n}": decode_with(pair(n)[0]),
+            f"head 2, {n}": decode_with(pair(n)[1]),
+            f"routed, {n}": decode_with(RoutedDrafter(pair(n))),
+            f"merged, {n // 2} + {n // 2}": decode_with(MergedDrafter(pair(n // 2)), accept_paths),
+            f"trie-merged, {n}": decode_with(TrieDrafter(pair(n), n)),
         }
     return starts
 
