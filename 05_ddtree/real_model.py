@@ -28,7 +28,7 @@ from chain_specdec import GPTDraft, speculate_chain  # chapter 01
 from ddtree import BlockChainDrafter, DDTreeDrafter, draft_temperature
 from nanogpt.bench import PLAIN, compare, cost_curve, print_contest
 from nanogpt.decoding import Step, collect, plain_decode
-from nanogpt.device import bf16_is_faster, device_name, pick_device
+from nanogpt.device import bf16_is_faster, device_name, pick_device, ready_to_decode
 from nanogpt.packing import PRECISIONS, can_pack, pack_layers, precision_of
 from nanogpt.sampling import Dice, Sampler
 from ngram import LookupDrafter
@@ -100,6 +100,8 @@ def load_model(name, device, precision):
         eos_token_id=model.generation_config.eos_token_id)
     if on_cpu and (half or model.num_parameters() < LARGEST_PACKED) and can_pack(wanted):
         pack_layers(model, wanted)  # the output matrix, too: it is large here
+    if device.type == "cuda":
+        ready_to_decode()
     target = TransformersModel(model)
     check_branching(target)
     return target, tokenizer

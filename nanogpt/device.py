@@ -27,6 +27,13 @@ def synchronize(device):
         torch.mps.synchronize()
 
 
+def ready_to_decode():
+    """Settings of torch for decoding on a CUDA device."""
+    # A text grows, and cuDNN plans attention anew for each length that it meets: 25 ms a forward.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.set_num_threads(1)  # what is left for the CPU is so small that threads only wait
+
+
 def device_name(device):
     """A name to print under every table of times."""
     if device.type == "cuda":

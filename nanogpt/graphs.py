@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from nanogpt.device import ready_to_decode
+
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # N is padded to one of these; longer ones stay eager
 CAUSAL = np.tri(SIZES[-1], dtype=bool)
 CONTEXT = 8  # context rows of a captured drafter pass: what a round commits, padded
@@ -218,8 +220,7 @@ def capture(model, how):
     how: CapturedGPT or CapturedDrafter.
     """
     if next(model.parameters()).device.type == "cuda":
-        torch.backends.cuda.enable_cudnn_sdp(False)  # a text grows: each forward is a new shape
-        torch.set_num_threads(1)  # what is left for the CPU is so small that threads only wait
+        ready_to_decode()
         model.forward = how(model)  # an instance's own forward stands before its class's
     return model
 
