@@ -5,7 +5,7 @@ decoding under the name PLAIN. A chapter's bench.py brings its registry and its 
 stands here knows no chapter.
 
     results = compare(registry, prompts, 128)    # {name: list of Generation, one per prompt}
-    print_results(results)                       # the table
+    print_results(results, curve)                # the table
     print_account(results)                       # where a round's milliseconds go
     cost_curve(target)                           # c(N): the time of N rows
 
@@ -134,9 +134,10 @@ def compare(registry, prompts, max_new_tokens, turn=None):
 
 
 def summarize(generations):
-    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms.
+    """Pool generations -> dict: tau, tokens_per_second, ms_per_step, drafted, verb_ms, accepted.
 
-    drafted: tokens per step; verb_ms: {verb: milliseconds per step}, draft, verify, accept, commit.
+    drafted: tokens per step; verb_ms: {verb: milliseconds per step}, draft, verify, accept, commit;
+    accepted: a list, the drafts accepted in each step.
     """
     tokens = sum(len(g.tokens) - 1 for g in generations)  # the prefill's token is not counted
     steps = [step for g in generations for step in g.steps]
@@ -148,6 +149,7 @@ def summarize(generations):
         "drafted": sum(step.drafted for step in steps) / n,
         "verb_ms": {verb: 1e3 * sum(step.seconds.get(verb, 0.0) for step in steps) / n
                     for verb in VERBS},
+        "accepted": [n for g in generations for n in g.accepted],
     }
 
 
@@ -189,26 +191,52 @@ def speedup(generations, baseline):
     return ours / theirs
 
 
+def predicted_speedup(tau, curve, rows, draft_ms):
+    """tau * c(1) / (c(rows) + draft): the speed-up if only drafting and the forward took time.
+
+    curve: {N: ms}; rows: of a verifying forward, the root counted; draft_ms: drafting per round.
+    Example: tau 3, c(1) = 2 ms, c(4) = 3 ms, drafting 1 ms: 3 * 2 / (3 + 1) = 1.5.
+    """
+    # tau plain steps, c(1) each, against one round that brings the same tokens.
+    return tau * curve[1] / (interpolate(curve, rows) + draft_ms)
+
+
 # ---------------------------------------------------------------- the table
 
 
-def print_results(results, greedy=False):
+def histogram(accepted, last=4):
+    """Accepted draft tokens of every step -> percent of the steps with 0, 1, .., `last` or more."""
+    counts = [0] * (last + 1)
+    for n in accepted:
+        counts[min(n, last)] += 1
+    return " ".join(f"{100 * count / max(len(accepted), 1):2.0f}" for count in counts)
+
+
+def print_results(results, curve=None, greedy=False):
     """Print one line per decoder: what it brings and what it costs.
 
+    curve: c(N), see cost_curve; with it, how many drafts were accepted, and the predicted speed-up
+    beside the measured one. Where that falls short, accepting, committing and Python between the
+    forwards took the rest; it may also exceed it, for plain decoding pays for Python once a token.
+    (A round that is one CUDA graph has no drafting time of its own: there it promises too much.)
     greedy: add how many texts equal plain decoding's (random texts need not).
     """
     rows = []
     for name, generations in results.items():
         line = summarize(generations)
         row = [name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}",
-               f"{tau_uncertainty(generations):.2f}", f"{line['tokens_per_second']:.0f}",
-               f"{speedup(generations, results[PLAIN]):.2f}x"]
+               f"{tau_uncertainty(generations):.2f}"]
+        if curve:
+            row += [histogram(line["accepted"]), "{:.2f}x".format(predicted_speedup(
+                line["tau"], curve, 1 + line["drafted"], line["verb_ms"]["draft"]))]
+        row += [f"{line['tokens_per_second']:.0f}", f"{speedup(generations, results[PLAIN]):.2f}x"]
         if greedy:
             equal = sum(g.tokens == b.tokens
                         for g, b in zip(generations, results[PLAIN], strict=True))
             row.append(f"{equal}/{len(generations)}")
         rows.append(row)
-    print_table(["method", "drafts", "tau", "+-", "tokens/s", "speed-up", *["same"] * greedy], rows)
+    print_table(["method", "drafts", "tau", "+-", *["0 1 2 3 4+, %", "predicted"] * bool(curve),
+                 "tokens/s", "speed-up", *["same"] * greedy], rows)
 
 
 def print_account(results):
@@ -226,7 +254,7 @@ def print_contest(results, temperature, curve):
     """All that is said of one contest: its table, and where the time goes."""
     print(f"\ntemperature {temperature:g}; c(N), ms: "
           + ", ".join(f"{n}: {ms:.2f}" for n, ms in curve.items()) + "\n")
-    print_results(results, greedy=temperature == 0)
+    print_results(results, curve, greedy=temperature == 0)
     print()
     print_account(results)
 

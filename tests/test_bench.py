@@ -78,10 +78,10 @@ def test_prompt_i_has_seed_i_for_everybody_and_the_order_rotates():
 
 
 def test_a_line_of_the_table_by_hand(capsys):
-    """Rounds of 3, 1 and 2 tokens, 4 ms each, beside plain steps of 2 ms.
+    """Rounds of 3, 1 and 2 tokens, 4 ms each, beside plain steps of 2 ms; c(1) = 2, c(6) = 3.
 
     tau 2 (texts of 4 and 2 tokens, 2 rounds and 1: none is off); 6 tokens in 12 ms; the prompts'
-    speed-ups are 4 / 8 * 2 = 1 both.
+    speed-ups are 4 / 8 * 2 = 1 both; predicted 2 * 2 / (3 + 1).
     """
     ours = [text([3, 1], draft=1, verify=2.5, accept=0.5), text([2], draft=1, verify=2, commit=1)]
     plain = [text([1] * 4, verify=2), text([1] * 2, verify=2)]
@@ -90,9 +90,10 @@ def test_a_line_of_the_table_by_hand(capsys):
     for g in (*ours, *plain):
         g.tokens = list(range(len(g.tokens)))
     plain[0].tokens[-1] = 99  # one text differs, and not before its last token
-    bench.print_results({"plain": plain, "x": ours}, greedy=True)
+    bench.print_results({"plain": plain, "x": ours}, {1: 2.0, 6: 3.0}, greedy=True)
     plain_row, row = table(capsys.readouterr().out)
-    assert row == ["x", "5.0", "2.00", "0.00", "500", "1.00x", "1/2"]
+    assert row == ["x", "5.0", "2.00", "0.00", "33", "33", "33", "0", "0", "1.00x", "500", "1.00x",
+                   "1/2"]
     assert plain_row[-3:] == ["500", "1.00x", "2/2"]
 
 

@@ -41,6 +41,8 @@ BUTTONS = ('<p class="start"><a href="01_chain_specdec/walkthrough.html">Start r
 GRADE = ("*In the notebook, a cell here grades your code. In the book: think, or write on paper, "
          "then open the solution. In a terminal: `python tests/grade.py {}`.*")
 
+LOST = "---\norphan: true\n---\n# Not found\n\nThere is no such page. [The front page](index.md)\n"
+
 
 def pages():
     """{file of the repository: file that Sphinx reads}, relative paths with slashes."""
@@ -104,6 +106,7 @@ def build(out):
         CONTENTS.format(*part) for part in (("Lessons", LESSONS),
                                             ("Chapters in short", "0*/index"),
                                             ("More", "\n".join(more))))
+    texts["404.md"] = LOST
     for pictures in ROOT.glob("0?_*/pictures"):
         chapter = pictures.parent.name
         texts[f"{chapter}/index.md"] += CONTENTS.format("This chapter", "R*")

@@ -65,6 +65,8 @@ def card(app, pagename, templatename, context, doctree):
              "image": f"{html_baseurl}_images/{(*pictures, 'front.png')[0]}"}
     context["metatags"] += "".join(f'<meta property="og:{name}" content="{escape(text)}">\n'
                                    for name, text in shown.items())
+    if pagename == "404" and html_baseurl:  # it may be shown at any address
+        context["metatags"] = f'<base href="{html_baseurl}">' + context["metatags"]
 
 
 def setup(app):
