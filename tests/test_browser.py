@@ -123,7 +123,7 @@ def test_the_book_is_whole(book):
     for chapter in ROOT.glob("0?_*"):
         for room in ("index", "walkthrough", "RESULTS", "pictures/step"):
             assert book / chapter.name / f"{room}.html" in pages
-    for name in ("index", "live", "glossary", "CONTRIBUTING", "CHANGELOG", "tests/WORKSHOP"):
+    for name in ("index", "live", "404", "glossary", "CONTRIBUTING", "CHANGELOG", "tests/WORKSHOP"):
         assert book / f"{name}.html" in pages
     for path, page in pages.items():
         for link in page.links:
