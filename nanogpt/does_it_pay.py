@@ -118,12 +118,9 @@ def worth(table):
 
 
 def behind(table, best):
-    """{method: milliseconds a token more than `best`, text by text, and two standard errors}.
-
-    Empty where the single texts were not kept.
-    """
+    """{method: milliseconds a token more than `best`, text by text, and two standard errors}."""
     return {name: paired(line["ms_per_token"], table[best]["ms_per_token"])
-            for name, line in table.items() if "ms_per_token" in line}
+            for name, line in table.items()}
 
 
 def fastest(table, chapters=""):
@@ -139,7 +136,7 @@ def fastest(table, chapters=""):
 
 def markdown(columns, T):
     """A table at temperature T: tau, and for every machine the speed-up, the best one bold, and how
-    far a method is behind the best where that is known. columns: {machine: of `measured`}."""
+    far a method is behind the best. columns: {machine: of `measured`}."""
     tables = {machine: found["tables"][f"T = {T:g}"] for machine, found in columns.items()}
     first = next(iter(tables.values()))
     lines = {name: [name.rsplit(", ", 1)[0], f"{first[name]['tau']:.2f}"] for name in first}
@@ -147,12 +144,11 @@ def markdown(columns, T):
     for machine, table in tables.items():
         fast, best = worth(table), fastest(table)[0]
         more = behind(table, best)
-        head += [machine, *["ms behind"] * bool(more)]
+        head += [machine, "ms behind"]
         for name, line in lines.items():
-            said = f"{fast[name][2]:.2f}x" if name in fast else "not run"
-            line.append(f"**{said}**" if name == best else said)
-            if more:
-                line.append("" if name == best else "{:.2f} \u00b1 {:.2f}".format(*more[name]))
+            said = f"{fast[name][2]:.2f}x"
+            line += ([f"**{said}**", ""] if name == best else
+                     [said, "{:.2f} \u00b1 {:.2f}".format(*more[name])])
     return "\n".join(f"| {' | '.join(cells)} |"
                      for cells in (head, ["---"] * len(head), *lines.values()))
 
