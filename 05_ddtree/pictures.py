@@ -48,7 +48,7 @@ def draw_drafter(context, log_probs, text_of_token):
     ax, probs = canvas(new_axes(height=4.3), "One pass, five distributions",
                        (0, len(log_probs) + 1), (-0.75, 4.7)), log_probs.exp()
     ax.text(0, -0.1, f"+ the target's hidden states of .. {' '.join(read)}", va="top")
-    draw_cells(ax, 0.8, [root, *"m" * len(probs)], [BLUE, *[SKY] * len(probs)])
+    draw_cells(ax, 0.8, [root, *["MASK"] * len(probs)], [BLUE, *[SKY] * len(probs)])
     ax.text(0.47, 0.65, "root", ha="center", va="top")
     ax.text(3.47, 0.65, "five masks", ha="center", va="top")
     for slot, row in enumerate(probs, 1):
@@ -101,7 +101,7 @@ def draw_judged(tables, looks):
         taus = [summarize(found)["tau"] for found in runs]
         ax.errorbar(list(tables), taus, [*map(tau_uncertainty, runs)], fmt=style, color=color,
                     capsize=2)
-        lowest = min(lowest - 0.12, taus[-1])  # one name under the other
+        lowest = min(lowest - 0.14, taus[-1])  # one name under the other
         ax.text(1.03, lowest, f"{taus[-1]:.2f}  {name}", va="center", color=color)
     ax.set(xlim=(0.15, 1.5), xticks=list(tables))
     plain_frame(ax, "As the text opens, drawn drafts lose less (tau)")
@@ -191,11 +191,11 @@ def draw_budgets(tables, budgets):
     axes = new_axes(height=5.6, rows=2)
     for ax, (temperature, results) in zip(axes, tables.items(), strict=True):
         for name, look, said, x, ha, va in (
-                (bench.GPT_CHAIN, "--", "chapter 01's chain of 4", 2.7, "left", "bottom"),
-                (bench.CHAIN, ":", "this drafter's chain of 5", 70, "right", "top")):
+                (bench.GPT_CHAIN, "--", "01's chain", 2.7, "left", "bottom"),
+                (bench.CHAIN, ":", "own chain", 70, "right", "top")):
             tau = summarize(results[name])["tau"]
             ax.axhline(tau, color=FAINT, linestyle=look)
-            ax.text(x, tau, f"{tau:.2f} {said}", color=FAINT, ha=ha, va=va)
+            ax.text(x, tau, f"{said}: {tau:.2f}", color=FAINT, ha=ha, va=va)
         runs = [results[bench.ddtree_name(b)] for b in budgets]
         taus = [summarize(found)["tau"] for found in runs]
         ax.errorbar(budgets, taus, [*map(tau_uncertainty, runs)], fmt="o-", color=BLUE, capsize=3)
@@ -212,17 +212,17 @@ def draw_budgets(tables, budgets):
 
 
 def draw_sizes(gains):
-    """What a round gains with n nodes, a line a machine, its largest value marked -> the Axes.
+    """What a round gains with n nodes, a line a machine, its best n marked -> the Axes.
 
     gains: {machine: gain in tokens with 0, 1, .. nodes}; every line starts at 0.
     """
     ax = new_axes(height=3.5)
-    for (machine, values), color, up in zip(gains.items(), (INK, SKY), (-18, 9), strict=True):
+    for (machine, values), color, up in zip(gains.items(), (INK, SKY), (-9, 9), strict=True):
         values = [value - values[0] for value in values]
         best = values.index(max(values))
         ax.plot(values, color=color)
         ax.plot(best, values[best], "*", color=color, markersize=13)
-        ax.annotate(f"{machine}:\n{best} of {len(values) - 1} nodes", (best, values[best]),
+        ax.annotate(f"{machine}:\n{best} of {len(values) - 1} nodes", (len(values) - 1, values[-1]),
                     (8, up), color=color, textcoords="offset points", ha="right",
                     va="bottom" if up > 0 else "top")
     sizes = [0, 1, 3, 7, 15, 31, 63]

@@ -34,9 +34,12 @@ DEBT = 2.0  # tokens behind plain decoding from which on the drafter pauses
 def prices(curve, cap):
     """[c(1), .., c(cap + 1)]: milliseconds of a forward over the root and n = 0..cap nodes.
 
-    curve: {N: ms}, as measured; between them it is taken as straight.
+    curve: {N: ms}, as measured; between them it is taken as straight. The prices never fall.
     """
-    return [interpolate(curve, 1 + n) for n in range(cap + 1)]
+    # Fewer rows can always be read as more of them, and a clock errs upwards: if one row seems
+    # dearer than two, it is the one that was measured badly.
+    price = [interpolate(curve, 1 + n) for n in range(cap + 1)]
+    return [min(price[n:]) for n in range(cap + 1)]
 
 
 def slopes(price):

@@ -257,6 +257,10 @@ def test_the_price_of_a_row_decides(curve, log_probs, chosen):
     assert len(worth_verifying(nodes, price, slopes(price), rate=0.5)) == chosen
 
 
+def test_prices_never_fall():
+    assert prices({1: 3.0, 2: 2.0, 4: 6.0, 5: 5.0}, 5) == [2, 2, 4, 5, 5, 5]
+
+
 # ---------------------------------------------------------------- trees by price: losslessness
 
 
