@@ -134,18 +134,24 @@ def print_same_trees(results):
 
 
 def print_prices(results, gained):
-    """Print what BV's judge adds to chapter 01's round, and what a second chain adds to BV's.
+    """Print what BV adds to chapter 01's round, and what a second chain adds to BV's.
 
-    results: of beside_the_best's decoders; gained: by BV, in percent.
+    results: of beside_the_best's decoders; gained: of gains, whose tokens are without coins.
     """
     step, chain, block, _, two = map(summarize, results.values())
-    tokens, time = (100 * (two[key] / block[key] - 1) for key in ("tau", "ms_per_step"))
+    p_q, bv = gained["1 chain, p/q"][:2]
     judges = [line["verb_ms"]["accept"] for line in (chain, block, two)]
+    rounds = [line["ms_per_step"] for line in (chain, block, two)]
     print("the judge alone, in plain steps: p/q {:.2f}, BV {:.2f}, LV + K-SEQ {:.2f}".format(
         *(ms / step["ms_per_step"] for ms in judges)))
-    print(f"BV's judge in chapter 01's loop: {gained:+.1f} % tokens, "
-          f"{100 * (judges[1] - judges[0]) / chain['ms_per_step']:+.1f} % time")
-    print(f"a second chain (LV + K-SEQ against BV): {tokens:+.1f} % tokens, {time:+.1f} % time")
+    for name, tokens, time in (
+            ("BV's round against chapter 01's", bv / p_q, rounds[1] / rounds[0]),
+            ("the same, in chapter 01's loop (estimate)", bv / p_q,
+             1 + (judges[1] - judges[0]) / rounds[0]),
+            ("a second chain (LV + K-SEQ against BV)", gained["2 chains, K-SEQ"][1] / bv,
+             rounds[2] / rounds[1])):
+        print(f"{name}: {100 * tokens - 100:+.1f} % tokens, {100 * time - 100:+.1f} % time: "
+              f"{tokens / time:.2f} times as fast")
 
 
 # ---------------------------------------------------------------- a pair of random models

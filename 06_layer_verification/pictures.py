@@ -61,23 +61,23 @@ def tuple_flows(local, draft_probs, k):
 def draw_pipe(ax, start, end, flow, capacity=0):
     """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
-    capacity 0: no limit.
+    What the capacity does not hold is red; capacity 0: no limit.
     """
     (x0, y0), (x1, y1), way = start, end, np.linspace(0, 1, 61)
     x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
-    color = RED if 0 < capacity < flow - 1e-9 else BLUE
-    for width, tone in ((capacity, tint(GREY, 0.5)), (flow, tint(color, 0.6))):
-        ax.fill_between(x, y - WIDE * width / 2, y + WIDE * width / 2, color=tone, linewidth=0)
+    fits = min(flow, capacity or flow)
+    for top, width, color in ((-capacity / 2, capacity, tint(GREY, 0.5)),
+                              (-flow / 2, fits, tint(BLUE, 0.6)),
+                              (fits - flow / 2, flow - fits, RED)):
+        ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color, linewidth=0)
     limit = f" of {two_digits(capacity)}" if capacity else ""
     say(ax, x[30], y[30], two_digits(flow) + limit, zorder=5,
         path_effects=[withStroke(linewidth=3, foreground="white")])
 
 
-def draw_bar(ax, x, widths, middle, name):
-    """A bar that pipes of these widths leave or reach, side by side -> where each of them does."""
-    ends = middle + WIDE * (np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2)
-    say(ax, x, ends[0] - WIDE * widths[0] / 2 - 0.05, name, va="bottom")
-    return ends
+def side_by_side(widths, middle):
+    """Where pipes of these widths leave or arrive, beside each other."""
+    return middle + WIDE * (np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2)
 
 
 def draw_flow(ax, rule, draft_probs, target_mass, k, title):
@@ -89,8 +89,10 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title):
     local = rule(draft_probs[None], target_mass[None], k)
     flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], min(k, 2) + 1
     middle, level = (len(flows) - 1) / 2, np.linspace(0, len(flows) - 1, len(out))
-    starts = draw_bar(ax, 0, [mass for mass, _ in flows.values()], middle, "drafter")
-    ends = draw_bar(ax, last, np.maximum(out, target_mass), middle, "accepted")
+    starts = side_by_side([mass for mass, _ in flows.values()], middle)
+    ends = side_by_side(np.maximum(out, target_mass), middle)
+    for x, name in (0, "drafter"), (last, "accepted"):
+        say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass)
         draw_node(ax, (1, y), "".join("etm"[z] for z in X), GREY)
@@ -148,13 +150,15 @@ def draw_ends(trees, node, title):
         for name, width in parts.items():
             ax.barh(middle, width, 0.95 * chance, at, edgecolor="white",
                     color=tint(BLUE, 1 if name == node else 0.4))
-            if width > 0.02 * len(name):
+            if width > 0.02:
                 say(ax, at + width / 2, middle, f"{name}\n{short(width)}" if width > 0.1 else name,
-                    color="white" if name == node else INK)
+                    color="white" if name == node else INK,
+                    rotation=0 if width > 0.02 * len(name) else 90)
             at += width
-        numbers = np.array([ends[:3].sum(), parts[node]])
-        line(middle, f"{drawn}\n({short(chance)})", *map(short, numbers))
-        mean, y = mean + chance * numbers, y + chance
+        asked = ends[:3].sum()
+        line(middle, f"{drawn}\n({short(chance)})", short(asked),
+             f"{short(parts[node] / asked)} of it\n= {short(parts[node])}")
+        mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
     line(1.06, "mean", *map(short, mean), fontweight="bold")
     return canvas(ax, title, (-0.22, 1.52), (1.12, -0.19))
 
