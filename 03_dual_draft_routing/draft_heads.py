@@ -39,7 +39,8 @@ class HeadConfig:
 class DraftHead(nn.Module):
     """fuse, then read one token at a time. The target is borrowed, not owned.
 
-    One instance serves one text: `state` (1, W) stands for the committed tokens.
+    `state` (1, W) stands for the committed tokens of one text. A HeadDrafter works with a copy of
+    the head: a state of its own, the same weights.
     """
 
     def __init__(self, target, config):

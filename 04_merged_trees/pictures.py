@@ -42,23 +42,33 @@ def draw_trap():
     ax.set_title("Both heads guess a: written with .50 + .25 = .75")
 
 
-def draw_trie(trees, trie, scores):
-    """What the trie keeps of two heads' trees, with the probability of each path.
+def draw_trie(trees, scores, trie, trie_scores):
+    """Two heads' trees, and below them what the trie keeps, with the probability of each path.
 
-    Half green, half pink: both heads guessed it.
+    Half green, half pink: both heads guessed it; grey: it has no row.
     """
-    texts = ["s"] + [f"{'sabcdefg'[token]}\u2009{plots.two_digits(math.exp(score))}"
-                     for token, score in zip(trie.tokens[1:], scores[1:], strict=True)]
+    axes = plt.figure(figsize=(plots.WIDTH, 4.6), layout="constrained").subplot_mosaic(
+        "12;33", height_ratios=(3, 5))
+
+    def draw(panel, title, tree, logs, colors):
+        texts = ["s"] + [f"{'sabcdefg'[token]}\u2009{plots.two_digits(math.exp(score))}"
+                         for token, score in zip(tree.tokens[1:], logs[1:], strict=True)]
+        plots.draw_tree(Tree(range(len(tree)), tree.parents), texts.__getitem__, colors,
+                        axes[panel]).set_title(title)
+        return texts
+
+    kept = prefixes(trie)[1:]
+    for head, (tree, logs) in enumerate(zip(trees, scores, strict=True)):
+        draw(str(head + 1), f"head {head + 1} guesses", tree, logs, [
+            plots.HEADS[head] if path in kept else plots.GREY for path in prefixes(tree)])
     groups = owners(trie, trees)
-    ax = plots.draw_tree(Tree(range(len(trie)), trie.parents), texts.__getitem__,
-                         ax=plots.new_axes(height=2.6),
-                         colors=[(plots.GREY, *plots.HEADS, plots.GREEN)[who] for who in groups])
+    texts = draw("3", "the trie: eight guesses, six rows, none for f", trie, trie_scores, [
+        (plots.GREY, *plots.HEADS, plots.GREEN)[who] for who in groups])
     for row in [row for row, who in enumerate(groups) if who == 3]:  # its right half in pink
         x, y = trie.depths[row], plots.tree_rows(trie.children)[row]
-        plots.draw_node(ax, (x, y), texts[row], plots.PURPLE)
-        ax.texts[-1].set(clip_on=True, clip_path=plt.Rectangle((x, y - 1), 1, 2,
-                                                               transform=ax.transData))
-    ax.set_title("eight guesses, six rows: f has none")
+        plots.draw_node(axes["3"], (x, y), texts[row], plots.PURPLE)
+        axes["3"].texts[-1].set(clip_on=True, clip_path=plt.Rectangle(
+            (x, y - 1), 1, 2, transform=axes["3"].transData))
 
 
 def step_round(args, dataset, device, prompt):
