@@ -85,9 +85,14 @@ def draw_every_k(results):
         tau, *parts = round_in_steps(results, name)
         speed[f"{name}: {tau:.2f} / {sum(parts):.2f} ="] = tau / sum(parts)
     best = max(speed, key=speed.get)
-    return draw_ranked(speed, "tau / price = speed-up",
-                       [BLUE if name == best else GREY for name in speed],
-                       title=f"Fastest here: {best.split(':')[0]}")
+    ax = draw_ranked(speed, "tau / price = speed-up",
+                     [BLUE if name == best else GREY for name in speed],
+                     title=f"Fastest here: {best.split(':')[0]}")
+    drafters = [name.split(",")[0] for name in results]
+    for y in range(1, len(drafters)):
+        if drafters[y] != drafters[y - 1]:
+            ax.axhline(y - 0.5, -0.9, color=GREY, linewidth=0.8, clip_on=False)
+    return ax
 
 
 def step_round(args, dataset, device, prompt):

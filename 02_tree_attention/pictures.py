@@ -38,6 +38,8 @@ def draw_turns(p, q, tokens):
             start = start + part
         for y, token in enumerate(tokens):
             ax.text(-0.02, y, token, va="center", **MONO)
+            if new_p[y] == new_q[y] == 0:
+                ax.text(0, y, "gone", va="center")
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
 
 

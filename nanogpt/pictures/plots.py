@@ -155,7 +155,7 @@ def draw_cells(ax, y, texts, colors, first=0):
 
 
 def draw_cache(committed, new, kept):
-    """The KV cache before and after a commit, with an arrow for each row that is kept.
+    """The KV cache before and after a commit, with arrows if rows move.
 
     committed: texts of the last committed rows (a few are enough); new: texts of the N rows of
     the tree; kept: the accepted path, row numbers starting with 0.
@@ -167,7 +167,10 @@ def draw_cache(committed, new, kept):
     draw_cells(ax, 2.2, new, [BLUE if i in kept else GREY for i in range(len(new))], past)
     draw_cells(ax, 0, committed, [FAINT] * past)
     draw_cells(ax, 0, [new[row] for row in kept], [BLUE] * len(kept), past)
-    for place, row in enumerate(kept):
+    in_place = kept == list(range(len(kept)))  # a chain's: no row moves, and none is wiped out
+    if in_place:
+        draw_cells(ax, 0, new[len(kept):], [GREY] * (len(new) - len(kept)), past + len(kept))
+    for place, row in enumerate([] if in_place else kept):
         ax.annotate("", (past + place + 0.47, 0.84), (past + row + 0.47, 2.16),
                     arrowprops={"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.4})
     for y, end in ((2.2, past), (0, past + len(kept))):
