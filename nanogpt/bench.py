@@ -227,8 +227,9 @@ def print_results(results, curve=None, greedy=False):
         row = [name, f"{line['drafted']:.1f}", f"{line['tau']:.2f}",
                f"{tau_uncertainty(generations):.2f}"]
         if curve:
-            row += [histogram(line["accepted"]), "{:.2f}x".format(predicted_speedup(
-                line["tau"], curve, 1 + line["drafted"], line["verb_ms"]["draft"]))]
+            row += [histogram(line["accepted"]), "" if name == PLAIN else "{:.2f}x".format(
+                predicted_speedup(line["tau"], curve, 1 + line["drafted"],
+                                  line["verb_ms"]["draft"]))]
         row += [f"{line['tokens_per_second']:.0f}", f"{speedup(generations, results[PLAIN]):.2f}x"]
         if greedy:
             equal = sum(g.tokens == b.tokens
