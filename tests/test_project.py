@@ -118,9 +118,9 @@ def code_tokens(path):
 
 
 # To be lowered to: tests 58,000, ideas 19,000, rooms 20,000, nanogpt 21,000; 120,000 in 100 files.
-BUDGETS = {"tests": 53_000, "ideas": 18_200, "rooms": 20_300, "nanogpt": 24_000, "graphs": 4_600,
+BUDGETS = {"tests": 52_600, "ideas": 17_900, "rooms": 20_200, "nanogpt": 22_900, "graphs": 4_600,
            ".github": 2_000}
-FILES = 103
+FILES = 101
 
 
 def test_the_house_does_not_grow():
