@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nanogpt.decoding import Context, Step, tokens_on
+from nanogpt.decoding import Context, Step
 
 # ---------------------------------------------------------------- two draft models
 
@@ -77,7 +77,7 @@ class GPTDraft:
     def logits(self, token):
         """Read one more token -> (V,), the logits of the token after it."""
         new = self.pending + [token]
-        logits, _ = self.model(tokens_on(self.model, new), cache=self.cache)  # (1, n, V)
+        logits, _ = self.model(torch.tensor([new]), cache=self.cache)  # (1, n, V)
         self.cache.commit(list(range(len(new))))  # the round's next draft must see them all, ...
         self.committed += len(self.pending)  # ... but `token` is a guess: it stays this round only
         self.pending = []

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from chain_specdec import BigramDraft, GPTDraft, acceptance_probability, residual  # chapter 01
-from nanogpt.decoding import Context, Step, tokens_on
+from nanogpt.decoding import Context, Step
 from nanogpt.sampling import Sampler
 
 # ---------------------------------------------------------------- the tree
@@ -117,7 +117,7 @@ class TreeGPT(GPTDraft):
         new = torch.cat([self.seen[parents], torch.eye(n, dtype=torch.bool)], 1)  # (n, rows + n)
         self.seen = torch.cat([F.pad(self.seen, (0, n)), new])  # older rows see no new one
         positions = self.committed + new.sum(1) - 1  # the depth counts, not the row
-        logits, _ = self.model(tokens_on(self.model, tokens), positions, new,
+        logits, _ = self.model(torch.tensor([tokens]), positions, new,
                                self.cache)  # (1, n, V)
         self.cache.commit(list(range(n)))  # for the next level only; `observe` forgets them again
         return logits[0]

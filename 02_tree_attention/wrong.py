@@ -5,7 +5,7 @@ import torch
 
 import tree_attention
 from chain_specdec import acceptance_probability, residual
-from nanogpt.decoding import Context, tokens_on
+from nanogpt.decoding import Context
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.model import KVCache
@@ -105,7 +105,7 @@ def changed_layouts(model, text, tree):
 
     text: a list of tokens, the tree's root its last -> {change: the worst row's total variation}.
     """
-    paths = [tokens_on(model, text[:-1] + tree.tokens[seen].tolist()) for seen in tree.mask]
+    paths = [torch.tensor([text[:-1] + tree.tokens[seen].tolist()]) for seen in tree.mask]
     alone = torch.stack([Sampler(1)(model(path)[0][0, -1]) for path in paths])  # (N, V)
     rows, found = torch.arange(len(tree)), {}
     for change, slip in {"as it is": {},  # from here on the tree's depths are known

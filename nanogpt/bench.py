@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from nanogpt.cli import print_table
-from nanogpt.decoding import collect, collecting, plain_decode, timed, tokens_on
+from nanogpt.decoding import collect, collecting, plain_decode, timed
 from nanogpt.device import device_name, synchronize
 from nanogpt.packing import precision_of
 from nanogpt.sampling import Dice
@@ -290,7 +290,7 @@ def trees_everywhere(target, drafter, text, first):
     """What a drafter of chapter 03 or 04 would have proposed below every token from text[first] on:
     yields its position, the trees, their scores. The text must fit into the window.
     """
-    _, hidden = target(tokens_on(target, text[:-1]))
+    _, hidden = target(torch.tensor([text[:-1]]))
     for root in range(first, len(text) - 1):
         drafter.observe(text[root - 1:root], hidden, [root - 1])  # what was read before the root
         yield root, *drafter.propose_both(text[root], len(text) - 1 - root)

@@ -52,7 +52,7 @@ class Context:
         # `<`, not `<=`: a full window would leave no row for the root.
         window = self.text if len(self.text) < size else self.text[-(size // 2):]
         self.cache.length = 0  # a slide moves every position, so no cached row stays right
-        logits, hidden = self.target(tokens_on(self.target, window), cache=self.cache)
+        logits, hidden = self.target(torch.tensor([window]), cache=self.cache)
         self.cache.commit(list(range(len(window))))
         return window, logits[0, -1], hidden
 
@@ -78,18 +78,13 @@ class Context:
         tokens: a list of N; positions, mask: see GPT.forward -> target_probs (N, V) on the CPU: row
         i is the target's distribution of the token after row i; hidden: see GPT.forward.
         """
-        logits, hidden = self.target(tokens_on(self.target, tokens), positions, mask, self.cache)
+        logits, hidden = self.target(torch.tensor([tokens]), positions, mask, self.cache)
         return sampler(logits[0]).cpu(), hidden
 
     def commit(self, rows, tokens):
         """Keep these rows of the last forward; tokens are what they read."""
         self.cache.commit(rows)
         self.text += tokens  # the cache holds keys and values; a slide reads the tokens again
-
-
-def tokens_on(model, tokens):
-    """A list of token ids -> (1, N), a batch of one; the model takes it to its device."""
-    return torch.tensor([tokens])
 
 
 @torch.inference_mode()

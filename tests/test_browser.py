@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from chain_specdec import GPTDraft, speculate_chain
-from nanogpt.decoding import tokens_on
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.pictures.step import browse
 from nanogpt.sampling import Dice, Sampler
@@ -239,11 +238,11 @@ def test_the_page_computes_the_logits_of_the_model(page, models, prompt):
     target, _ = models
     cache = target.new_cache()
     with torch.inference_mode():
-        expected = [target(tokens_on(target, prompt), cache=cache)[0]]
+        expected = [target(torch.tensor([prompt]), cache=cache)[0]]
         cache.commit(list(range(len(prompt))))
         expected.append(target(TALL.tokens[None], len(prompt) + TALL.depths, TALL.mask, cache)[0])
         cache.commit([0, 4, 5])
-        expected.append(target(tokens_on(target, [1]), cache=cache)[0])
+        expected.append(target(torch.tensor([[1]]), cache=cache)[0])
     for key, logits in zip(("prompt", "tree", "after"), expected, strict=True):
         assert (torch.tensor(page[key]) - logits[0]).abs().max() < 1e-3, key
 

@@ -23,7 +23,7 @@ from matplotlib_inline.backend_inline import set_matplotlib_formats
 from nanogpt.bench import compare, cost_curve, summarize
 from nanogpt.cli import print_table
 from nanogpt.data import held_out_prompts, load_dataset
-from nanogpt.decoding import collect, plain_decode, tokens_on
+from nanogpt.decoding import collect, plain_decode
 from nanogpt.device import device_name, pick_device
 from nanogpt.exact.enumeration import (
     loop_distribution,
