@@ -131,15 +131,17 @@ def draw_worth(columns):
 
 
 def draw_rounds(columns, T, names):
-    """A plain step and a round of each method, as blocks of time; a panel a machine, each with a
-    scale of its own. columns: as in draw_curves; names: {of a method: what the picture calls it}.
+    """A plain step and a round of each method, as blocks of time in plain steps; a panel a machine.
+
+    columns: as in draw_curves; names: {of a method: what the picture calls it}.
     """
     panels = new_axes(height=2.9 * len(columns), rows=len(columns))
     colors = [tint(color, 0.75) for color in TIMES.values()]
+    longest = max(worth(found["tables"][f"T = {T}"])[name][1] for found in columns.values()
+                  for name in names)
     for ax, (machine, found) in zip(panels, columns.items(), strict=True):
         table = found["tables"][f"T = {T}"]
         step, worths = table[PLAIN]["round_ms"], worth(table)
-        longest = max(worths[name][1] for name in names)
         ax.barh(0, 1, 0.4, color=colors[1])
         ax.text(0, -0.22, f"a plain step: {step:.2f} ms", va="bottom")
         for y, (name, said) in enumerate(names.items(), start=1):
