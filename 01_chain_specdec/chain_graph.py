@@ -1,6 +1,6 @@
 """A round of chapter 01 as one CUDA graph: K drafts and their verification in one launch.
 
-    host    the root, K random numbers
+    host    the last committed token, the root, K random numbers
        |
     graph   K forwards of the small GPT, a draw after each; one target forward over root and drafts
        |
@@ -8,7 +8,7 @@
 
 A forward of a small GPT takes a GPU 50 us, and Python more than that to ask for it, to wait and to
 draw. Here the device draws by itself, from the same random numbers, by the rule of Dice.draw: one
-seed gives the text that `speculate_chain` gives.
+seed gives the text that `speculate_chain` gives (but for the rounding of a device's softmax).
 """
 
 import torch
@@ -53,7 +53,8 @@ class ChainGraph(Capture):
         return (drafted, torch.stack(draft_probs), logits), hidden
 
     def rows(self, model, tokens, rows):
-        """A causal forward of new rows behind all that lie before them -> logits (N, V), hidden."""
+        """A causal forward of new rows, tokens and rows (N,), behind all before -> logits (N, V),
+        hidden."""
         kv = model.forward.kv
         unseen = torch.arange(kv.shape[-2], device=kv.device) > rows[:, None]
         bias = torch.zeros(unseen.shape, dtype=kv.dtype, device=kv.device)

@@ -20,7 +20,7 @@ from nanogpt.bench import (
     speedup,
     summarize,
 )
-from nanogpt.graphs import captured
+from nanogpt.graphs import SIZES, captured
 from nanogpt.sampling import Dice
 from priced_trees import decode_priced, decode_priced_chain, prices
 from tree_attention import speculate  # chapter 02
@@ -67,8 +67,9 @@ def registry(target, block, sampler, budgets, conditional_budgets=(), price=None
               CHAIN: by_block(target, BlockChainDrafter(block), sampler)(speculate)}
     starts |= {ddtree_name(b): bound(decode_ddtree, b) for b in budgets}
     if block.transition is not None:
-        decode = tree_in_one_graph if captured(block) else decode_conditional
-        starts |= {conditional_name(b): bound(decode, b) for b in conditional_budgets}
+        starts |= {conditional_name(b): bound(
+            tree_in_one_graph if captured(block) and b < SIZES[-1] else decode_conditional, b)
+            for b in conditional_budgets}
         if sampler.temperature > 0:  # at temperature 0 only one child can be drawn
             starts[DRAWN] = bound(decode_sampled, (1, 1, 1))
     if small is not None:

@@ -4,7 +4,7 @@
        |
     graph   commit that path; one drafter pass; the best tree, level by level;
        |    one target forward over the tree
-    host    the walk over the tree's tokens, parents and target distributions
+    host    the walk over the tree's tokens, parents and target logits (N, V)
 
 On a GPU a small model's forwards are short, and most of a round is Python: a heap that pops node
 after node, tensors that travel. Here nothing travels but a few numbers at either end. The heap of
@@ -83,7 +83,7 @@ class TreeGraph(Capture):
         self.budget, self.temperature = budget, temperature
 
     def run(self, numbers):
-        """What is recorded. numbers: whole ones, see `TreeTarget`, on the device."""
+        """What is recorded. numbers (7 R + 3,), R = L + 1: see `parts`; on the device."""
         network, target, L = self.model, self.model.target, self.model.config.length
         kv, drafter_kv = target.forward.kv, network.forward.kv
         root, length, room, path, source, goal, places, positions = numbers.split(self.parts)
@@ -103,8 +103,8 @@ class TreeGraph(Capture):
         mask = mask.repeat(len(seen), 1).scatter_(1, length + seen, True)
         bias = torch.zeros(mask.shape, dtype=kv.dtype, device=kv.device)
         bias = bias.masked_fill_(~mask, -torch.inf)
-        positions = (length + (seen > 0).sum(1)).clamp(max=target.block_size - 1)
-        logits, hidden = target.layers(tokens[None], target.cos[positions], target.sin[positions],
+        at = (length + (seen > 0).sum(1)).clamp(max=target.block_size - 1)  # depth positions
+        logits, hidden = target.layers(tokens[None], target.cos[at], target.sin[at],
                                        bias, IndexedCache(kv, length + seen[:, 0]))
         self.kv[:, :len(seen)] = network.features(hidden)
         return (tokens, parents, scores, logits), None
@@ -137,7 +137,8 @@ class TreeTarget:
         self.block_size = self.target.block_size
         graphs, what = network.forward.graphs, (budget, temperature)
         self.graph = graphs.setdefault(what, TreeGraph(network, *what))  # recorded once
-        self.kv = network.mask.new_zeros(1, budget + 1, network.width)  # features, see TreeGraph
+        # Features of the last tree's rows, not keys and values; lent as if they were a cache.
+        self.kv = network.mask.new_zeros(1, budget + 1, network.width)  # (1, B + 1, F*C)
 
     def new_cache(self):
         kv = self.target.new_cache().kv
@@ -170,16 +171,21 @@ class TreeTarget:
             *goal, *[drafter_spare] * pad, *block,
             *goal, *[0] * pad, *[min(place, last) for place in block]]
         (tokens, parents, scores, logits), _ = graph.replay()
+        cache.path = []  # it lies in its place now
         n = int(np.isfinite(scores.numpy()).sum())  # what does not fit into the window comes last
         return logits[:, :n], Tree(tokens[:n].clone(), parents[:n].clone())
 
 
 @torch.inference_mode()
 def tree_in_one_graph(target, network, budget, prompt, sampler, dice):
-    """DDTree on conditionals (conditional_marginals.py) on a GPU: the same trees and texts.
+    """DDTree on conditionals (conditional_marginals.py) on a GPU: the same texts, and but for nodes
+    that are nearly as probable the same trees.
 
-    target, network: captured, see nanogpt/graphs.py. Yields Steps.
+    target, network: captured, see nanogpt/graphs.py; budget below SIZES[-1] there. Yields Steps.
+    Raises ValueError if the network drafts for another target.
     """
+    if target is not network.target:
+        raise ValueError("the network drafts for another target")
     whole = TreeTarget(network, budget, draft_temperature(sampler.temperature))
     context = Context(whole, prompt)
     root = dice.draw(sampler(context.begin(whole.drafter)))

@@ -18,6 +18,7 @@ Source: "Layer Verification ..." (2026), Section 5.1, Table 1, Appendix G.
 """
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
@@ -25,7 +26,6 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 import numpy as np
 import torch
 
-import layer_verification
 from nanogpt import cli
 from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
 from global_resolution import GR
@@ -251,7 +251,7 @@ def print_changes(shape, changes):
     models, rows = tables("related", V=3, H=2), []
     for name, lift, change in (("TV", TokenVerification, {}), ("LV", LayerVerification, {}), *(
             (f"change {i}", LayerVerification, change) for i, change in enumerate(changes, 1))):
-        with replaced(layer_verification, **change):
+        with replaced(import_module("layer_verification"), **change):
             bias, length = bias_and_length(lift(RRS), shape, models)
         rows.append([name, "0" if bias < 1e-12 else f"{bias:.3f}", f"{length:.3f}"])
     cli.print_table(["RRS with", "total variation", "drafts accepted"], rows)

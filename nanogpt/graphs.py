@@ -31,8 +31,8 @@ class Graph:
 
     run -> what the host wants, a tuple of tensors, and what stays on the device.
     host: {name: tensor on the CPU}, filled anew before each replay through `self.host` (numpy);
-    kept: {name: tensor on the device}, written there by the caller; kv: the cache storage that run
-    works on.
+    kept: {name: tensor on the device}, written there by the caller; kv: the storage on the device
+    that run works on; here only its device and precision are asked.
     """
 
     def __init__(self, run, host, kept, kv):
@@ -115,26 +115,33 @@ class Capture:
             before = self.borrower()
             if before is not None and before.kv is self.kv:
                 before.kv = self.kv.clone()
-            self.kv.copy_(cache.kv[..., :self.kv.shape[-2], :])
+            rows = min(self.kv.shape[-2], cache.kv.shape[-2])  # a huge tree has longer ones
+            self.kv[..., :rows, :] = cache.kv[..., :rows, :]
             cache.kv, self.borrower = self.kv, weakref.ref(cache)
 
-    def graph(self, rows):
-        """The graph of so many rows, recorded by its `recipe` when it is first asked for."""
-        if rows not in self.graphs:
+    def graph(self, key):
+        """A graph, recorded by its `recipe` when it is first asked for.
+
+        key: how many rows, or slots of a block, or "round".
+        """
+        if key not in self.graphs:
             with torch.inference_mode():
-                self.graphs[rows] = Graph(*self.recipe(rows), self.kv)
-        return self.graphs[rows]
+                self.graphs[key] = Graph(*self.recipe(key), self.kv)
+        return self.graphs[key]
 
 
 class CapturedGPT(Capture):
     """GPT.forward, captured for up to SIZES[-1] rows of one sequence behind a cache.
 
-    The logits come to the CPU, where the sampler and the dice work on them.
+    The logits come to the CPU, where the sampler and the dice work on them. `hidden` is overwritten
+    by the next forward of as many rows.
     """
 
     def __call__(self, tokens, positions=None, mask=None, cache=None):
         N = tokens.shape[1]
-        if cache is None or len(tokens) > 1 or SIZES[-1] < N:
+        size = next((size for size in SIZES if size >= N), None)
+        if (cache is None or len(tokens) > 1 or size is None
+                or cache.length + size > cache.kv.shape[-2]):  # no room for the padding
             return self.eager(tokens, positions, mask, cache)
         past = cache.length
         if positions is None:
@@ -142,7 +149,6 @@ class CapturedGPT(Capture):
             positions = torch.arange(past, past + N)
         mask = CAUSAL[:N, :N] if mask is None else mask.cpu()
         self.lend(cache)
-        size = next(size for size in SIZES if size >= N)
         graph = self.graph(size)
         put = graph.host
         put["tokens"][0, :N], put["positions"][:N] = tokens.cpu(), positions.cpu()
@@ -156,7 +162,7 @@ class CapturedGPT(Capture):
         return logits[:, :N].clone(), [x[:, :N] for x in hidden]
 
     def recipe(self, size):
-        """-> run, its host buffers, which first write into the last row, a spare one, and {}."""
+        """-> run; its host buffers, whose first values write into the last row, a spare one; {}."""
         model, kv = self.model, self.kv
 
         def run(tokens, positions, rows, mask):
