@@ -139,6 +139,9 @@ def test_the_book_is_whole(book):
 def test_nothing_is_cut_in_silence_on_a_phone(book, tmp_path, name):
     """What is wider than the page scrolls and says so; pictures keep their size; frames hold."""
     found = ask(book / f"{name}.html", """
+      const heights = () => [...doc.querySelectorAll("iframe.step")].map(one => one.clientHeight);
+      const first = heights();
+      await wait(10000);
       const silent = [...doc.querySelectorAll("article *")].filter(box =>
         box.scrollWidth > box.clientWidth + 1 && box.clientWidth &&
         !box.closest("math, .cut, details:not([open])") &&
@@ -147,9 +150,6 @@ def test_nothing_is_cut_in_silence_on_a_phone(book, tmp_path, name):
         box => box.nextElementSibling.matches(".more"));
       const small = [...doc.querySelectorAll("article img")].filter(picture =>  // text of 16 px
         16 * picture.clientWidth / parseFloat(picture.style.width || picture.width) < 10.9);
-      const heights = () => [...doc.querySelectorAll("iframe.step")].map(one => one.clientHeight);
-      const first = heights();
-      await wait(10000);
       const next = doc.querySelector("a.next-page");
       return { silent, cues, width: doc.documentElement.scrollWidth, first, last: heights(),
                small: small.map(picture => picture.alt), next: next && next.getAttribute("href") };

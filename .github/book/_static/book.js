@@ -33,15 +33,18 @@ window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ref
 // What is wider than its column scrolls; where it is cut, its edge fades and a word stands below.
 const edge = box => box.classList.toggle("end",
   box.scrollLeft + box.clientWidth > box.scrollWidth - 4);
-const cue = new ResizeObserver(entries => entries.forEach(({target: box}) => {
+const WIDE = "article pre, .table-wrapper, a.wide, math[display=block]";
+const cue = new ResizeObserver(entries => entries.forEach(({target}) => {
+  const box = target.closest(WIDE);
   const cut = box.scrollWidth > box.clientWidth + 1;
   if (cut === box.classList.contains("cut")) return;
   box.classList.toggle("cut", cut);
   if (cut) box.insertAdjacentHTML("afterend", '<div class="more">scroll \u2194</div>');
   else box.nextElementSibling.remove();
 }));
-for (const box of document.querySelectorAll(
-    "article pre, .table-wrapper, a.wide, math[display=block]")) {
+for (const box of document.querySelectorAll(WIDE)) {
   box.addEventListener("scroll", () => edge(box));
   cue.observe(box);
+  // What is inside may grow later, when a font comes, and the box not.
+  if (box.firstElementChild) cue.observe(box.firstElementChild);
 }
