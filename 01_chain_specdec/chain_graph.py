@@ -15,7 +15,7 @@ import torch
 
 from chain_specdec import ChainRound, accept, speculate_chain
 from nanogpt.decoding import Context, Step
-from nanogpt.graphs import Capture, IndexedCache, captured
+from nanogpt.graphs import Capture, captured, forward_at
 
 
 def draw(probs, share):
@@ -43,26 +43,21 @@ class ChainGraph(Capture):
         # The drafter has not read a last draft that was accepted. So it reads the last token again.
         rows = torch.cat([length - 1, length])
         for i in range(self.k):
-            logits, _ = self.rows(self.model, tokens, rows)
+            logits = self.forward_behind(self.model, tokens, rows)
             draft_probs.append(self.sampler(logits[-1]))
             tokens, rows = draw(draft_probs[-1], shares[i:i + 1]), length + 1 + i
             drafted.append(tokens)
         drafted = torch.cat(drafted)  # the root and k drafts
         rows = length + torch.arange(self.k + 1, device=length.device)
-        logits, hidden = self.rows(self.target, drafted, rows)
-        return (drafted, torch.stack(draft_probs), logits), hidden
+        logits = self.forward_behind(self.target, drafted, rows)
+        return (drafted, torch.stack(draft_probs), logits), None
 
-    def rows(self, model, tokens, rows):
-        """A causal forward of new rows, tokens and rows (N,), behind all before -> logits (N, V),
-        hidden."""
+    def forward_behind(self, model, tokens, rows):
+        """A causal forward of new rows behind all before, tokens and rows (N,) -> logits (N, V)."""
         kv = model.forward.kv
-        unseen = torch.arange(kv.shape[-2], device=kv.device) > rows[:, None]
-        bias = torch.zeros(unseen.shape, dtype=kv.dtype, device=kv.device)
-        bias = bias.masked_fill_(unseen, -torch.inf)
+        mask = torch.arange(kv.shape[-2], device=kv.device) <= rows[:, None]
         positions = rows.clamp(max=model.block_size - 1)
-        logits, hidden = model.layers(tokens[None], model.cos[positions], model.sin[positions],
-                                      bias, IndexedCache(kv, rows))
-        return logits[0], hidden
+        return forward_at(model, kv, tokens, positions, rows, mask)[0][0]
 
     def recipe(self, _):
         """-> run, its host buffers, which first write behind all text, and {}."""

@@ -17,7 +17,7 @@ import torch
 from block_diffusion import BlockDraft
 from ddtree import draft_temperature
 from nanogpt.decoding import Context, Step
-from nanogpt.graphs import Capture, IndexedCache
+from nanogpt.graphs import Capture, IndexedCache, forward_at
 from nanogpt.model import KVCache
 from tree_attention import Tree, TreeRound, walk  # chapter 02
 
@@ -101,11 +101,8 @@ class TreeGraph(Capture):
         # A row sees the text and its own path, the root's row first.
         mask = torch.arange(kv.shape[-2], device=kv.device) < length  # (rows,)
         mask = mask.repeat(len(seen), 1).scatter_(1, length + seen, True)
-        bias = torch.zeros(mask.shape, dtype=kv.dtype, device=kv.device)
-        bias = bias.masked_fill_(~mask, -torch.inf)
         at = (length + (seen > 0).sum(1)).clamp(max=target.block_size - 1)  # depth positions
-        logits, hidden = target.layers(tokens[None], target.cos[at], target.sin[at],
-                                       bias, IndexedCache(kv, length + seen[:, 0]))
+        logits, hidden = forward_at(target, kv, tokens, at, length + seen[:, 0], mask)
         self.kv[:, :len(seen)] = network.features(hidden)
         return (tokens, parents, scores, logits), None
 

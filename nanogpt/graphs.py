@@ -130,6 +130,18 @@ class Capture:
         return self.graphs[key]
 
 
+def forward_at(model, kv, tokens, positions, rows, mask):
+    """GPT.forward for a recording: new rows at any place of the cache storage kv.
+
+    tokens, positions, rows (N,); mask (N, rows of kv), bool: what each sees of all that is stored.
+    -> logits (1, N, V) and hidden, see GPT.forward.
+    """
+    bias = torch.zeros(mask.shape, dtype=kv.dtype, device=kv.device)
+    bias = bias.masked_fill_(~mask, -torch.inf)
+    return model.layers(tokens[None], model.cos[positions], model.sin[positions], bias,
+                        IndexedCache(kv, rows))
+
+
 class CapturedGPT(Capture):
     """GPT.forward, captured for up to SIZES[-1] rows of one sequence behind a cache.
 
@@ -151,7 +163,7 @@ class CapturedGPT(Capture):
         self.lend(cache)
         graph = self.graph(size)
         put = graph.host
-        put["tokens"][0, :N], put["positions"][:N] = tokens.cpu(), positions.cpu()
+        put["tokens"][:N], put["positions"][:N] = tokens[0].cpu(), positions.cpu()
         put["rows"][:] = range(past, past + size)
         put["mask"][:] = False
         put["mask"][:N, :past + N - mask.shape[1]] = True  # older rows are visible to all
@@ -166,14 +178,11 @@ class CapturedGPT(Capture):
         model, kv = self.model, self.kv
 
         def run(tokens, positions, rows, mask):
-            bias = torch.zeros(mask.shape, dtype=kv.dtype, device=kv.device)
-            bias = bias.masked_fill_(~mask, -torch.inf)
-            cos, sin = model.cos[positions], model.sin[positions]
-            logits, hidden = model.layers(tokens, cos, sin, bias, IndexedCache(kv, rows))
+            logits, hidden = forward_at(model, kv, tokens, positions, rows, mask)
             return (logits,), hidden
 
         spare = kv.shape[-2] - 1
-        return run, {"tokens": torch.zeros(1, size, dtype=torch.long),
+        return run, {"tokens": torch.zeros(size, dtype=torch.long),
                      "positions": torch.zeros(size, dtype=torch.long),
                      "rows": torch.full((size,), spare),
                      "mask": torch.ones(size, spare + 1, dtype=torch.bool)}, {}
