@@ -65,10 +65,11 @@ def draw_drafter(context, log_probs, text_of_token):
 def draw_orders(start, root, trees, text_of_token, watched, nodes=12):
     """The nodes that the heap takes from two kinds of children, in its order -> the Axes.
 
-    start: the root's text; trees: {title: children}, see best_first; watched: {path: its colour}.
+    start: the root's text; trees: {title: children}, see best_first; watched: {path: its colour},
+    blue where the target wants it, red where not.
     """
-    ax = canvas(new_axes(height=4.6), f"The {nodes} best nodes, each with its mass", (-0.8, 1.8),
-                (nodes - 0.5, -1.8))
+    ax = canvas(new_axes(height=4.6), "The wanted node (blue) rises, the unwanted (red) sink",
+                (-0.8, 1.8), (nodes - 0.5, -1.8))
     orders = []
     for x, (title, children) in enumerate(trees.items()):
         look = {"ha": ("right", "left")[x], "va": "center"}
