@@ -202,7 +202,7 @@ def step_round(args, dataset, device, prompt):
         one, dataset.tokenizer.decode, dataset.vocab_size, chapter="06",
         title="Layer verification", rule="layers", drafted="drawn", twice=True,
         scores=scores.tolist(), ends=ends.tolist(), owed=(owed / owed.sum()).tolist(),
-        scores_are="a_v, the chance that the path goes through",
+        scores_are="score: the chance that the path goes through",
         say_draft="The same token may come twice after the same node.",
         subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
         f"{SIZES['draft'].label} drafter, two chains of 3, LV + RRS, temperature 1",
