@@ -46,11 +46,11 @@ def draw_drafter(context, log_probs, text_of_token):
     """
     *read, root = [visible(text_of_token(token)) for token in context]
     ax, probs = canvas(new_axes(height=4.3), "One pass, five distributions",
-                       (0, len(log_probs) + 1), (-0.75, 4.7)), log_probs.exp()
-    ax.text(0, -0.1, f"+ the target's hidden states of .. {' '.join(read)}", va="top")
+                       (0, len(log_probs) + 1), (-0.5, 4.7)), log_probs.exp()
+    ax.annotate(f"all read the target's hidden states of .. {' '.join(read)}", (2.97, 0.75),
+                (2.97, -0.2), ha="center", arrowprops={"arrowstyle": "->"})
     draw_cells(ax, 0.8, [root, *["MASK"] * len(probs)], [BLUE, *[SKY] * len(probs)])
     ax.text(0.47, 0.65, "root", ha="center", va="top")
-    ax.text(3.47, 0.65, "five masks", ha="center", va="top")
     for slot, row in enumerate(probs, 1):
         ax.text(slot + 0.47, 4.4, f"$q_{slot}$", ha="center")
         ax.annotate("", (slot + 0.47, 2.1), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
