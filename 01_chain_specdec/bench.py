@@ -31,8 +31,10 @@ def round_in_steps(results, name):
     results: {name: list of Generation} of a `registry`. What is left: coins, commit, the loop.
     """
     line, step = summarize(results[name]), summarize(results[PLAIN])["ms_per_step"]
-    draft, verify = (line["verb_ms"][verb] / step for verb in ("draft", "verify"))
-    return line["tau"], draft, verify, line["ms_per_step"] / step - draft - verify
+    # Rounded as they are shown, and the rest is what is then left: on the page all sums come out.
+    draft, verify, price = (round(ms / step, 2) for ms in (
+        line["verb_ms"]["draft"], line["verb_ms"]["verify"], line["ms_per_step"]))
+    return round(line["tau"], 2), draft, verify, price - draft - verify
 
 
 def broken_loops():

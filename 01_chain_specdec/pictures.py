@@ -54,7 +54,7 @@ def draw_round(results):
     tau, draft, verify, rest = round_in_steps(results, CHAIN)
     price = draft + verify + rest
     return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
-        f"one round: {price:.2f} plain steps, {rest:.2f} of them the rest": [
+        f"one round: {draft:.2f} + {verify:.2f} + {rest:.2f} = {price:.2f} plain steps": [
             (draft, "draft", f"draft\n{draft:.2f}"), (verify, "verify", f"verify\n{verify:.2f}"),
             (rest, "rest", "")],
         f"{tau:.2f} tokens by plain decoding": [(tau, "verify", f"{tau:.2f} plain steps")]})
