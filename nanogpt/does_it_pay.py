@@ -18,7 +18,6 @@ from nanogpt.bench import (
     paired,
     print_tables,
     summarize,
-    tau_uncertainty,
 )
 from nanogpt.data import held_out_prompts
 from nanogpt.device import device_name
@@ -87,18 +86,18 @@ def load_decoders(dataset, device, size="baby", precision="auto"):
 
 
 def measured(target, tables):
-    """What a run found, ready for JSON: c(N), and for each method tau with two standard errors, the
-    milliseconds a token of each text, and those of an average round, by verb.
+    """What a run found, ready for JSON: c(N), and for each method tau, the milliseconds a
+    token of each text, and those of an average round, by verb.
 
     tables: {temperature: results of nanogpt.bench.compare}, two prompts or more.
     """
     return {"machine": device_name(target.device), "precision": precision_of(target),
             "curve": list(cost_curve(target).items()),  # [N, ms]
             "tables": {f"T = {T:g}": {name: {
-                "tau": summarize(runs)["tau"], "tau_error": tau_uncertainty(runs),
-                "ms_per_token": ms_per_token(runs), "round_ms": summarize(runs)["ms_per_step"],
-                "verb_ms": summarize(runs)["verb_ms"],
-            } for name, runs in results.items()} for T, results in tables.items()}}
+                "tau": line["tau"], "round_ms": line["ms_per_step"], "verb_ms": line["verb_ms"],
+                "ms_per_token": ms_per_token(runs),
+            } for name, runs in results.items() for line in [summarize(runs)]}
+                for T, results in tables.items()}}
 
 
 def load_measured(folder=MEASURED):
@@ -123,11 +122,16 @@ def behind(table, best):
             for name, line in table.items()}
 
 
-def fastest(table, chapters=""):
+def one_graph(table):
+    """The methods whose round is one CUDA graph: their time of verify holds the drafting, too."""
+    return [name for name, line in table.items() if name != PLAIN
+            and 10 * line["verb_ms"]["draft"] < line["verb_ms"]["verify"]]
+
+
+def fastest(table, among=()):
     """The fastest method, and those level with it: their difference, text by text, is within its
-    two standard errors. chapters: numbers, say "01 02"; default all methods and plain decoding."""
-    fast = {name: line[2] for name, line in worth(table).items()
-            if not chapters or name[:2] in chapters}
+    two standard errors. among: names; default all methods and plain decoding."""
+    fast = {name: line[2] for name, line in worth(table).items() if name in (among or table)}
     best = max(fast, key=fast.get)
     level = [name for name, (more, error) in behind(table, best).items()
              if name in fast and name != best and more <= error]
@@ -135,20 +139,25 @@ def fastest(table, chapters=""):
 
 
 def markdown(columns, T):
-    """A table at temperature T: tau, and for every machine the speed-up, the best one bold, and how
-    far a method is behind the best. columns: {machine: of `measured`}."""
+    """A table at temperature T: tau, and for every machine the speed-up and how far a method is
+    behind the best, which is bold. A star: one_graph, compared only with each other.
+
+    columns: {machine: of `measured`}.
+    """
     tables = {machine: found["tables"][f"T = {T:g}"] for machine, found in columns.items()}
     first = next(iter(tables.values()))
     lines = {name: [name.rsplit(", ", 1)[0], f"{first[name]['tau']:.2f}"] for name in first}
     head = ["method", "tau"]
     for machine, table in tables.items():
-        fast, best = worth(table), fastest(table)[0]
-        more = behind(table, best)
+        fast, stars = worth(table), one_graph(table)
         head += [machine, "ms behind"]
-        for name, line in lines.items():
-            said = f"{fast[name][2]:.2f}x"
-            line += ([f"**{said}**", ""] if name == best else
-                     [said, "{:.2f} \u00b1 {:.2f}".format(*more[name])])
+        for kind, star in ((stars, " \\*"), (table.keys() - stars, "")):
+            best = fastest(table, kind)[0]
+            more = behind(table, best)
+            for name in kind:
+                said = f"{fast[name][2]:.2f}x"
+                lines[name] += ([f"**{said}**{star}", ""] if name == best else
+                                [said + star, "{:.2f} \u00b1 {:.2f}".format(*more[name])])
     return "\n".join(f"| {' | '.join(cells)} |"
                      for cells in (head, ["---"] * len(head), *lines.values()))
 

@@ -12,7 +12,7 @@ import torch
 from nanogpt import bench
 from exact import random_gpt
 from nanogpt.decoding import Generation, Step, collect, plain_decode, timed
-from nanogpt.does_it_pay import fastest, load_measured, main, markdown, worth
+from nanogpt.does_it_pay import fastest, load_measured, main, markdown, one_graph, worth
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
 from priced_trees import prices
@@ -188,8 +188,10 @@ def test_chains_and_trees_hold_equal_budgets():
 
 
 def test_level_is_what_the_same_texts_cannot_tell_apart():
-    """b is slower on every text by about the same, c now slower and now faster."""
-    table = {name: {"tau": 2.0, "round_ms": 2 * sum(ms) / 3, "ms_per_token": ms} for name, ms in (
+    """b is slower on every text by about the same, c now slower and now faster. As graphs of whole
+    rounds a and b are compared with each other, and c with plain decoding."""
+    table = {name: {"tau": 2.0, "round_ms": 2 * sum(ms) / 3, "ms_per_token": ms,
+                    "verb_ms": {"draft": 1, "verify": 2}} for name, ms in (
         ("plain", [9, 8, 7]), ("01 a, p/q", [4, 3, 2]), ("02 b, walk", [4.2, 3.2, 2.3]),
         ("02 c, walk", [5, 2.5, 2]))}
     table["plain"]["tau"] = 1.0
@@ -199,6 +201,12 @@ def test_level_is_what_the_same_texts_cannot_tell_apart():
     lines = markdown({"here": {"tables": {"T = 1": table}}}, 1).splitlines()
     assert lines[3] == "| 01 a | 2.00 | **2.67x** |  |"
     assert lines[4] == "| 02 b | 2.00 | 2.47x | 0.23 \u00b1 0.07 |"
+    for name in ("plain", "01 a, p/q", "02 b, walk"):
+        table[name]["verb_ms"] = {"draft": 0.01, "verify": 2}
+    assert one_graph(table) == ["01 a, p/q", "02 b, walk"]
+    lines = markdown({"here": {"tables": {"T = 1": table}}}, 1).splitlines()
+    assert [line.split("|")[3].strip() for line in lines[2:]] == [
+        "1.00x", "**2.67x** \\*", "2.47x \\*", "**2.53x**"]
 
 
 def test_all_chapters_in_one_run(tmp_path):

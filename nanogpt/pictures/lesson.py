@@ -25,14 +25,8 @@ from nanogpt.cli import print_table
 from nanogpt.data import held_out_prompts, load_dataset
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.device import device_name, pick_device
-from nanogpt.exact.enumeration import (
-    loop_distribution,
-    outcomes,
-    target_distribution,
-    total_variation,
-)
+from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced
-from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import plots
 from nanogpt.sampling import Dice, Sampler

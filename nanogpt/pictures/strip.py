@@ -5,11 +5,10 @@
 
 from nanogpt.bench import PLAIN, summarize
 from nanogpt.device import device_name, pick_device
-from nanogpt.does_it_pay import MEASURED, fastest, load_measured, worth
+from nanogpt.does_it_pay import MEASURED, fastest, load_measured, one_graph, worth
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
-    GREEN,
     GREY,
     INK,
     ORANGE,
@@ -53,7 +52,7 @@ def draw_strip(results, title="A round: the tokens it writes, the time it takes"
 
 FRONT = {"plain": "plain decoding", "01 chain of 4, p/q": "4 guesses in a row (chapter 01)",
          "02 tree 2-2-1-1, walk or multi-round": "a tree of 14 guesses (chapter 02)"}
-COLORS = (INK, GREEN, ORANGE, BLUE)  # of machines
+COLORS = (INK, "#7B3294", "#A6611A")  # of machines
 
 
 def draw_front(found, tokens=1000):
@@ -93,14 +92,15 @@ def draw_curves(columns):
     ax.set_xscale("log", base=2)
     ax.set_xticks(rows, map(str, rows))
     ax.set_ylim(0)
-    told = " and ".join(f"{found['curve'][4][1] / found['curve'][0][1]:.1f} on {machine}"
-                        for machine, found in columns.items())
-    return plain_frame(ax, f"16 rows take {told}", "rows N in one forward", "c(N) / c(1)")
+    told = ", ".join(f"{found['curve'][4][1] / found['curve'][0][1]:.1f} on {machine}"
+                     for machine, found in columns.items())
+    return plain_frame(ax, f"c(16) / c(1): {told}", "rows N in one forward", "c(N) / c(1)")
 
 
 def draw_worth(columns):
     """Speed-up over tau at T = 1: each chapter's fastest method on the first machine, and the same
-    method on the others. On a line through the origin all rounds have one price.
+    method on the others, a star where its round is one graph. On a line through the origin all
+    rounds have one price.
 
     columns: as in draw_curves.
     """
@@ -113,25 +113,25 @@ def draw_worth(columns):
         ax.text(end, end / price, f" price {price}", color=FAINT, va="top")
     tables = {machine: found["tables"]["T = 1"] for machine, found in columns.items()}
     table = next(iter(tables.values()))
-    shown = [fastest(table, chapter)[0] for chapter in sorted({name[:2] for name in table
-                                                               if name != PLAIN})]
+    shown = [fastest(table, [name for name in table if name[1] == digit])[0]
+             for digit in "123456"]
     for y, color, (machine, found) in zip((2.2, 0.2), COLORS, tables.items(), strict=False):
         ax.text(4.5, y, f"on {machine}", color=color, fontweight="bold", ha="right")
         worths = worth(found)
         for name in shown:
             tau, _, fast = worths[name]
-            ax.plot(tau, fast, "o", color=color, markersize=19)
-            ax.text(tau, fast, name[:2], color="white", ha="center", va="center_baseline")
+            ax.plot(tau, fast, "o", color=color, markersize=21)
+            ax.text(tau, fast, name[:2] + "*" * (name in one_graph(found)), color="white",
+                    ha="center", va="center_baseline")
     ax.set(xlim=(1.8, 4.5), ylim=(0, 2.4))
     most = max(table, key=lambda name: table[name]["tau"])
-    told = ", ".join(f"{fastest(found)[0].split()[0]} on {machine}"
-                     for machine, found in tables.items())
-    return plain_frame(ax, f"Most tokens: {most[:2]}. Fastest: {told}.", "tau, tokens a round",
-                       "speed-up")
+    return plain_frame(ax, f"Most tokens: {most[:2]}. Fastest on {next(iter(tables))}: "
+                       f"{fastest(table)[0][:2]}.", "tau, tokens a round", "speed-up")
 
 
 def draw_rounds(columns, T, names):
     """A plain step and a round of each method, as blocks of time in plain steps; a panel a machine.
+    Striped: drafting and verifying in one graph.
 
     columns: as in draw_curves; names: {of a method: what the picture calls it}.
     """
@@ -147,11 +147,12 @@ def draw_rounds(columns, T, names):
         for y, (name, said) in enumerate(names.items(), start=1):
             tau, price, fast = worths[name]
             draft, verify = (table[name]["verb_ms"][verb] / step for verb in ("draft", "verify"))
-            rest = price - draft - verify
-            ax.barh([y] * 3, [draft, verify, rest], 0.4, [0, draft, draft + verify], color=colors,
-                    edgecolor="white")
+            both, striped = draft + verify, name in one_graph(table)
+            ax.barh([y] * 3, [draft, verify, price - both], 0.4, [0, draft, both], color=colors,
+                    edgecolor="white", hatch=["", "//" * striped, ""])
+            parts = f"+ verify {both:.2f}" if striped else f"{draft:.2f}, verify {verify:.2f}"
             ax.text(0, y - 0.22, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x\n"
-                    f"draft {draft:.2f}, verify {verify:.2f}, rest {rest:.2f}", va="bottom")
+                    f"draft {parts}, rest {price - both:.2f}", va="bottom")
         canvas(ax, f"On {machine}", (0, 1.2 * longest), (len(names) + 0.3, -0.7))
     return panels
 
