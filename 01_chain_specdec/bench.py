@@ -26,15 +26,15 @@ def registry(target, drafters, ks, sampler):
 
 
 def round_in_steps(results, name):
-    """-> tau, and what a round costs in plain steps: drafting, verifying, and all that is left.
+    """-> tau, and the prices of drafting, of verifying and of the whole round in plain steps.
 
-    results: {name: list of Generation} of a `registry`. What is left: coins, commit, the loop.
+    results: {name: list of Generation} of a `registry`. The rest of a round: coins, commit, the
+    loop. All are rounded as they are shown, so that every sum and quotient on the page comes out.
     """
     line, step = summarize(results[name]), summarize(results[PLAIN])["ms_per_step"]
-    # Rounded as they are shown, and the rest is what is then left: on the page all sums come out.
-    draft, verify, price = (round(ms / step, 2) for ms in (
-        line["verb_ms"]["draft"], line["verb_ms"]["verify"], line["ms_per_step"]))
-    return round(line["tau"], 2), draft, verify, price - draft - verify
+    draft, verify = (line["verb_ms"][verb] / step for verb in ("draft", "verify"))
+    return [round(number, 2) for number in (
+        line["tau"], draft, verify, line["ms_per_step"] / step)]
 
 
 def broken_loops():

@@ -51,8 +51,8 @@ def draw_reading(curve):
 def draw_round(results):
     """An average round of the lesson's chain, and as many tokens one by one; as in bench. -> Axes
     """
-    tau, draft, verify, rest = round_in_steps(results, CHAIN)
-    price = draft + verify + rest
+    tau, draft, verify, price = round_in_steps(results, CHAIN)
+    rest = price - draft - verify
     return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
         f"one round: {draft:.2f} + {verify:.2f} + {rest:.2f} = {price:.2f} plain steps": [
             (draft, "draft", f"draft\n{draft:.2f}"), (verify, "verify", f"verify\n{verify:.2f}"),
@@ -82,8 +82,8 @@ def draw_every_k(results):
     """The speed-up of every method of a `registry`, a bar each, the longest in blue. -> Axes"""
     speed = {}
     for name in results:
-        tau, *parts = round_in_steps(results, name)
-        speed[f"{name}: {tau:.2f} / {sum(parts):.2f} ="] = tau / sum(parts)
+        tau, _, _, price = round_in_steps(results, name)
+        speed[f"{name}: {tau:.2f} / {price:.2f} ="] = tau / price
     best = max(speed, key=speed.get)
     ax = draw_ranked(speed, "tau / price = speed-up",
                      [BLUE if name == best else GREY for name in speed],

@@ -123,7 +123,7 @@ def test_round_in_steps_by_hand():
         "plain": [Generation([0] * 2, [Step([0])], 0.004)],
         "GPT, K=2": [Generation(
             [0] * 4, [Step([0] * 3, 2, {"draft": 0.001, "verify": 0.005})], 0.007)]}, "GPT, K=2")
-    assert found == (3, 0.25, 1.25, 0.25)
+    assert found == [3, 0.25, 1.25, 1.75]
 
 
 def test_the_lessons_five_changes():
