@@ -134,24 +134,25 @@ def print_same_trees(results):
 
 
 def print_prices(results, gained):
-    """Print what BV adds to chapter 01's round, and what a second chain adds to BV's.
+    """Print whether their tokens pay: LV's against TV's, BV's against chapter 01's, two chains'.
 
     results: of beside_the_best's decoders; gained: of gains, whose tokens are without coins.
     """
-    step, chain, block, _, two = map(summarize, results.values())
-    p_q, bv = gained["1 chain, p/q"][:2]
-    judges = [line["verb_ms"]["accept"] for line in (chain, block, two)]
-    rounds = [line["ms_per_step"] for line in (chain, block, two)]
-    print("the judge alone, in plain steps: p/q {:.2f}, BV {:.2f}, LV + K-SEQ {:.2f}".format(
-        *(ms / step["ms_per_step"] for ms in judges)))
+    step, *others = map(summarize, results.values())
+    judges = [line["verb_ms"]["accept"] / step["ms_per_step"] for line in others]
+    chain, block, tree, layers = (line["ms_per_step"] / step["ms_per_step"] for line in others)
+    print("the judge alone, in plain steps: p/q {:.2f}, BV {:.2f}, TV {:.2f}, LV {:.2f}".format(
+        *judges))
+    p_q, bv, *_ = gained["1 chain, p/q"]
+    tv, lv, *_ = gained["2 chains, K-SEQ"]
     for name, tokens, time in (
-            ("BV's round against chapter 01's", bv / p_q, rounds[1] / rounds[0]),
-            ("the same, in chapter 01's loop (estimate)", bv / p_q,
-             1 + (judges[1] - judges[0]) / rounds[0]),
-            ("a second chain (LV + K-SEQ against BV)", gained["2 chains, K-SEQ"][1] / bv,
-             rounds[2] / rounds[1])):
-        print(f"{name}: {100 * tokens - 100:+.1f} % tokens, {100 * time - 100:+.1f} % time: "
-              f"{tokens / time:.2f} times as fast")
+            ("LV against TV, two chains", lv / tv, layers / tree),
+            ("BV against chapter 01, one chain", bv / p_q, block / chain),
+            ("the same in chapter 01's loop (estimate)", bv / p_q,
+             1 + (judges[1] - judges[0]) / chain),
+            ("two chains (LV) against one (BV)", lv / bv, layers / block)):
+        print(f"{name}: {100 * tokens - 100:+.1f} % tokens, {100 * time - 100:+.1f} % time, "
+              f"{tokens / time:.2f} times as fast: {'pays' if tokens > time else 'does not pay'}")
 
 
 # ---------------------------------------------------------------- a pair of random models

@@ -21,7 +21,6 @@ from nanogpt.pictures.plots import (
     draw_node,
     draw_tree,
     new_axes,
-    plain_frame,
     tint,
     tree_rows,
     two_digits,
@@ -71,7 +70,8 @@ def draw_pipe(ax, start, end, flow, capacity=0):
                               (fits - flow / 2, flow - fits, RED)):
         ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color, linewidth=0)
     limit = f" of {two_digits(capacity)}" if capacity else ""
-    say(ax, x[30], y[30], two_digits(flow) + limit, zorder=5,
+    at = y[22:39].min() - 0.17 if 0 < capacity < 0.2 else y[30]  # it would hide a thin pipe
+    say(ax, x[30], at, two_digits(flow) + limit, zorder=5,
         path_effects=[withStroke(linewidth=3, foreground="white")])
 
 
@@ -88,9 +88,9 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title):
     """
     local = rule(draft_probs[None], target_mass[None], k)
     flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], min(k, 2) + 1
-    middle, level = (len(flows) - 1) / 2, np.linspace(0, len(flows) - 1, len(out))
-    starts = side_by_side([mass for mass, _ in flows.values()], middle)
-    ends = side_by_side(np.maximum(out, target_mass), middle)
+    level = np.linspace(0, len(flows) - 1, len(out))
+    starts = side_by_side([mass for mass, _ in flows.values()], level.mean())
+    ends = side_by_side(np.maximum(out, target_mass), level.mean())
     for x, name in (0, "drafter"), (last, "accepted"):
         say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
@@ -119,7 +119,7 @@ def draw_numbers(shape, names, lines, title):
         say(ax, x - 0.1, y + 0.13, text, ha="left" if x else "center", va="top")
     for t in range(1, len(shape.layers)):
         say(ax, t, -0.3, f"layer {t}", color=FAINT)
-    return canvas(ax, title, (-0.45, len(shape.layers) - 0.5), (1.6, -0.4))
+    return canvas(ax, title, (-0.2, len(shape.layers) - 0.4), (1.6, -0.4))
 
 
 def short(p):
@@ -175,8 +175,7 @@ def draw_gains(gains, title):
         say(ax, gained + 2 * error, y, f"  +{gained:.1f} %", ha="left")
     ax.invert_yaxis()
     ax.margins(x=0.2)
-    plain_frame(ax, title, "percent")
-    ax.grid(visible=False)
+    ax.set(title=title, xlabel="percent")
     return ax
 
 
