@@ -4,7 +4,6 @@ from importlib import import_module
 
 import chain_specdec
 from chain_graph import loop_for
-from chain_specdec import speculate_chain
 from nanogpt.bench import PLAIN, plain, summarize
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
 from nanogpt.exact.slips import changed, replaced
@@ -59,7 +58,7 @@ def broken_loops():
         "draft the favourite": bias(
             draft=WRONG["draft"]["the tokens are argmaxes instead of draws"]),
         "keep a stale row": bias(speculate_chain=changed(
-            speculate_chain, "context.commit(rows,",
+            chain_specdec.speculate_chain, "context.commit(rows,",
             "context.commit([*rows, n + 1][:len(drafted) + 1],")),
         "another drafter": bias(scale=0.0),
     }
