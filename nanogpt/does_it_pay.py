@@ -151,7 +151,7 @@ def markdown(columns, T):
     for machine, table in tables.items():
         fast, stars = worth(table), one_graph(table)
         head += [machine, "ms behind"]
-        for kind, star in ((stars, " \\*"), (table.keys() - stars, "")):
+        for kind, star in ((stars, "\\*"), (table.keys() - stars, "")):
             best = fastest(table, kind)[0]
             more = behind(table, best)
             for name in kind:

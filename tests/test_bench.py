@@ -206,7 +206,7 @@ def test_level_is_what_the_same_texts_cannot_tell_apart():
     assert one_graph(table) == ["01 a, p/q", "02 b, walk"]
     lines = markdown({"here": {"tables": {"T = 1": table}}}, 1).splitlines()
     assert [line.split("|")[3].strip() for line in lines[2:]] == [
-        "1.00x", "**2.67x** \\*", "2.47x \\*", "**2.53x**"]
+        "1.00x", "**2.67x**\\*", "2.47x\\*", "**2.53x**"]
 
 
 def test_all_chapters_in_one_run(tmp_path):
