@@ -143,13 +143,13 @@ def print_prices(results, gained):
     chain, block, tree, layers = (line["ms_per_step"] / step["ms_per_step"] for line in others)
     print("the judge alone, in plain steps: p/q {:.2f}, BV {:.2f}, TV {:.2f}, LV {:.2f}".format(
         *judges))
+    bv_adds, _, lv_adds = np.diff(judges)
     p_q, bv, *_ = gained["1 chain, p/q"]
     tv, lv, *_ = gained["2 chains, K-SEQ"]
     for name, tokens, time in (
-            ("LV against TV, two chains", lv / tv, layers / tree),
+            ("LV against TV, two chains", lv / tv, 1 + lv_adds / tree),
             ("BV against chapter 01, one chain", bv / p_q, block / chain),
-            ("the same in chapter 01's loop (estimate)", bv / p_q,
-             1 + (judges[1] - judges[0]) / chain),
+            ("the same in chapter 01's loop (estimate)", bv / p_q, 1 + bv_adds / chain),
             ("two chains (LV) against one (BV)", lv / bv, layers / block)):
         print(f"{name}: {100 * tokens - 100:+.1f} % tokens, {100 * time - 100:+.1f} % time, "
               f"{tokens / time:.2f} times as fast: {'pays' if tokens > time else 'does not pay'}")
@@ -237,9 +237,9 @@ def check(rule, p, q):
     found = list(outcomes(rule))
     for text in ([0, 0], [0, 1], [1, 0], [1, 1]):
         share = sum(chance for (_, written, _), chance in found if written == text)
-        print("".join("et"[x] for x in text), f"is written with {share:.2f},",
+        print("".join("et"[x] for x in text), f"is written with {share:.2f}, "
               f"plain: {p[text].prod():.2f}")
-    both = sum(chance for (drafts, _, n), chance in found if drafts[0] == 1 and n == 2)
+    both = sum(chance for (drafts, _, n), chance in found if drafts[0] and n == 2)
     print(f"if t is first, both are accepted with {both / q[1]:.2f}")
     print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
 
