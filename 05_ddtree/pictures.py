@@ -62,27 +62,27 @@ def draw_drafter(context, log_probs, text_of_token):
     return ax
 
 
-def draw_orders(start, root, trees, text_of_token, watched, nodes=12):
-    """The nodes that the heap takes from two kinds of children, in its order -> the Axes.
+def draw_orders(start, root, trees, text_of_token, watched):
+    """The 12 nodes that the heap takes from two kinds of children, in its order -> the Axes.
 
     start: the root's text; trees: {title: children}, see best_first; watched: {path: its colour},
     blue where the target wants it, red where not.
     """
     ax = canvas(new_axes(height=4.6), "The wanted node (blue) rises, the unwanted (red) sink",
-                (-0.8, 1.8), (nodes - 0.5, -1.8))
+                (-0.8, 1.8), (12.5, -1.8))
     orders = []
     for x, (title, children) in enumerate(trees.items()):
         look = {"ha": ("right", "left")[x], "va": "center"}
         ax.text(x, -1.2, title, **look)
         paths = [start]
-        for y, (token, parent, mass) in zip(
-                range(nodes), best_first(root, children), strict=False):
+        for y, (token, parent, mass) in zip(range(12), best_first(root, children), strict=False):
             paths.append(path := paths[parent] + text_of_token(token))
             ax.text(x, y, f" {visible(path)} {two_digits(mass)} ",
                     color=watched.get(path, INK), **look, **MONO)
         orders.append(paths[1:])
-    for path in set.intersection(*map(set, orders)):
-        ax.plot([order.index(path) for order in orders], color=watched.get(path, GREY),
+    ax.text(1, 12, "  gone", **look)
+    for path in orders[0]:
+        ax.plot([[*order, path].index(path) for order in orders], color=watched.get(path, GREY),
                 linewidth=3 if path in watched else 1)
     return ax
 
@@ -105,9 +105,8 @@ def draw_judged(tables, looks):
         lowest = min(lowest - 0.14, taus[-1])  # one name under the other
         ax.text(1.03, lowest, f"{taus[-1]:.2f}  {name}", va="center", color=color)
     ax.set(xlim=(0.15, 1.5), xticks=list(tables))
-    plain_frame(ax, "As the text opens, drawn drafts lose less (tau)")
-    ax.set_xlabel("temperature", x=0.33)
-    return ax
+    return plain_frame(ax, "As the text opens, drawn drafts lose less (tau)",
+                       "temperature; bars: two standard errors")
 
 
 # ---------------------------------------------------------------- the heap
