@@ -147,7 +147,8 @@ def draw_rounds(columns, T, names):
             tau, price, fast = worths[name]
             draft, verify = (table[name]["verb_ms"][verb] / step for verb in ("draft", "verify"))
             both, striped = draft + verify, name in one_graph(table)
-            ax.barh([y] * 3, [draft, verify, price - both], 0.4, [0, draft, both], color=colors,
+            lone = draft * (not striped)
+            ax.barh([y] * 3, [lone, both - lone, price - both], 0.4, [0, lone, both], color=colors,
                     edgecolor="white", hatch=["", "//" * striped, ""])
             parts = f"+ verify {both:.2f}" if striped else f"{draft:.2f}, verify {verify:.2f}"
             ax.text(0, y - 0.22, f"{said}: {tau:.2f} / {price:.2f} = {fast:.2f}x\n"
