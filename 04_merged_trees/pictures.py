@@ -45,14 +45,15 @@ def draw_trap():
 def draw_trie(trees, scores, trie, trie_scores):
     """Two heads' trees, and below them what the trie keeps, with the probability of each path.
 
-    Half green, half pink: both heads guessed it; grey: it has no row.
+    Half green, half pink: both heads guessed it; grey: it has no row, or it is the root.
     """
     axes = plt.figure(figsize=(plots.WIDTH, 4.6), layout="constrained").subplot_mosaic(
         "12;33", height_ratios=(3, 5))
 
     def draw(panel, title, tree, logs, colors):
-        texts = ["s"] + [f"{'sabcdefg'[token]}\u2009{plots.two_digits(math.exp(score))}"
-                         for token, score in zip(tree.tokens[1:], logs[1:], strict=True)]
+        texts = ["s"] + [
+            f"{'sabcdefg'[tree.tokens[row]]}\u2009{plots.two_digits(math.exp(logs[row]))}"
+            + ",\u2009no\u2009row" * (colors[row] == plots.GREY) for row in range(1, len(tree))]
         plots.draw_tree(Tree(range(len(tree)), tree.parents), texts.__getitem__, colors,
                         axes[panel]).set_title(title)
         return texts
@@ -62,13 +63,13 @@ def draw_trie(trees, scores, trie, trie_scores):
         draw(str(head + 1), f"head {head + 1} guesses", tree, logs, [
             plots.HEADS[head] if path in kept else plots.GREY for path in prefixes(tree)])
     groups = owners(trie, trees)
-    texts = draw("3", "the trie: eight guesses, six rows, none for f", trie, trie_scores, [
+    texts = draw("3", "the trie: six draft rows, one for both heads' a", trie, trie_scores, [
         (plots.GREY, *plots.HEADS, plots.GREEN)[who] for who in groups])
-    for row in [row for row, who in enumerate(groups) if who == 3]:  # its right half in pink
-        x, y = trie.depths[row], plots.tree_rows(trie.children)[row]
-        plots.draw_node(axes["3"], (x, y), texts[row], plots.PURPLE)
-        axes["3"].texts[-1].set(clip_on=True, clip_path=plt.Rectangle(
-            (x, y - 1), 1, 2, transform=axes["3"].transData))
+    row = groups.index(3)  # the one that both guessed: its right half in pink
+    x, y = trie.depths[row], plots.tree_rows(trie.children)[row]
+    plots.draw_node(axes["3"], (x, y), texts[row], plots.PURPLE)
+    axes["3"].texts[-1].set(clip_on=True, clip_path=plt.Rectangle(
+        (x, y - 1), 1, 2, transform=axes["3"].transData))
 
 
 def step_round(args, dataset, device, prompt):
