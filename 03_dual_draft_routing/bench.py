@@ -130,18 +130,20 @@ def print_taus(known):
 
 def print_opinions(known):
     """What each head expects of itself at a position, and what the target would have accepted; how
-    often the router keeps it, and how often it reaches further than the other. known: of tell."""
+    often the router takes it where it reaches further (right), and where the other does (wrong).
+    known: of tell."""
     rows = []
     for kind, texts in known.items():
         steps = [step for text in texts for step in text.values()]
         for head, name in enumerate(known):
             expects = mean(8 * step.means[head] for step in steps)
             accepted = mean(step.lengths[head] for step in steps)
-            kept = mean(route(step.means[:2]) == head for step in steps)
-            further = mean(step.lengths[head] > step.lengths[1 - head] for step in steps)
+            ahead = [(step.lengths[head] - step.lengths[1 - head]) * (route(step.means[:2]) == head)
+                     for step in steps]
             rows.append([f"{name}/{kind}", f"{expects:.2f}", f"{accepted:.2f}",
-                         f"{accepted / expects:.2f}", f"{kept:.0%}", f"{further:.0%}"])
-    cli.print_table(["head/where", "says", "gets", "ratio", "kept", "wins"], rows)
+                         f"{accepted / expects:.2f}", f"{mean(a > 0 for a in ahead):.0%}",
+                         f"{mean(a < 0 for a in ahead):.0%}"])
+    cli.print_table(["head/where", "says", "gets", "ratio", "right", "wrong"], rows)
 
 
 def bias_and_tau(target, heads, prompts, router, accept, rounds=2):

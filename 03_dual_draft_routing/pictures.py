@@ -47,7 +47,7 @@ def draw_further(stories, shown, width=44):
             ax.text(x, y, text, ha="center", va="center",
                     color=INK if place in known else FAINT, **MONO)
             x += 1
-            if texts[place] == "\n" or x == width:
+            if text == NEWLINE or x >= width - 6 * (text == " "):
                 x, y = 0, y + 1
         y += 1.6
     ax.figure.set_figheight(0.27 * y + 0.2)
