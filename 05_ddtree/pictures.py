@@ -231,7 +231,7 @@ def draw_sizes(gains):
     ax.minorticks_off()
     ax.margins(0.08, 0.3)
     return plain_frame(ax, "Tokens that n nodes bring, their time paid for",
-                       "nodes n that the target reads")
+                       "nodes n that the target reads (log scale)")
 
 
 # ---------------------------------------------------------------- one round
