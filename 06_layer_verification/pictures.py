@@ -83,11 +83,12 @@ def side_by_side(widths, middle):
 def draw_flow(ax, rule, draft_probs, target_mass, k, title):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
-    rule: a single-step rule's class; draft_probs, target_mass (V,). One candidate is its own
-    tuple, so that its second column is left out. The title may name {total}, all that arrives.
+    rule: a single-step rule's class; draft_probs, target_mass (V,); k: 1 or 2. One candidate is
+    its own tuple, so that its second column is left out. The title may name {total}, all that
+    arrives.
     """
     local = rule(draft_probs[None], target_mass[None], k)
-    flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], min(k, 2) + 1
+    flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], k + 1
     level = np.linspace(0, len(flows) - 1, len(out))
     starts = side_by_side([mass for mass, _ in flows.values()], level.mean())
     ends = side_by_side(np.maximum(out, target_mass), level.mean())
@@ -99,8 +100,8 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title):
         for z in np.flatnonzero(shares) if k > 1 else ():
             draw_pipe(ax, (1, y), (2, level[z]), shares[z])
     for z, y in enumerate(level):
-        draw_pipe(ax, (last - 1, y), (last, ends[z]), out[z], target_mass[z])
-        draw_node(ax, (last - 1, y), "etm"[z], GREY)
+        draw_pipe(ax, (k, y), (last, ends[z]), out[z], target_mass[z])
+        draw_node(ax, (k, y), "etm"[z], GREY)
     return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.6, -0.4))
 
@@ -148,7 +149,7 @@ def draw_ends(trees, node, title):
     for drawn, chance, ends in trees:
         parts, middle, at = dict(zip(NODES, ends, strict=True)), y + chance / 2, 0.0
         for name, width in parts.items():
-            ax.barh(middle, width, 0.95 * chance, at, edgecolor="white",
+            ax.barh(middle, width, 0.95 * chance, at, edgecolor="white", linewidth=width > 0.02,
                     color=tint(BLUE, 1 if name == node else 0.4))
             if width > 0.02:
                 say(ax, at + width / 2, middle, f"{name}\n{short(width)}" if width > 0.1 else name,
