@@ -45,7 +45,7 @@ def draw_trap():
 def draw_trie(trees, scores, trie, trie_scores):
     """Two heads' trees, and below them what the trie keeps, with the probability of each path.
 
-    Half green, half pink: both heads guessed it; grey: it has no row, or it is the root.
+    Half green, half pink: both heads guessed it; dashed: it has no row; grey: the root.
     """
     axes = plt.figure(figsize=(plots.WIDTH, 4.6), layout="constrained").subplot_mosaic(
         "12;33", height_ratios=(3, 5))
@@ -56,6 +56,9 @@ def draw_trie(trees, scores, trie, trie_scores):
             + ",\u2009no\u2009row" * (colors[row] == plots.GREY) for row in range(1, len(tree))]
         plots.draw_tree(Tree(range(len(tree)), tree.parents), texts.__getitem__, colors,
                         axes[panel]).set_title(title)
+        for text in axes[panel].texts:
+            if "no" in text.get_text():
+                text.get_bbox_patch().set(linestyle="--", facecolor="white")
         return texts
 
     kept = prefixes(trie)[1:]
