@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--hide-scrollbars", "--enable-logging=stderr", "--allow-file-access-from-files")
-WIDTH, SECONDS = 360, 15  # of the GIF: as wide as a phone; in all
+WIDTH, SECONDS = 360, 18  # of the GIF: as wide as a phone; in all
 
 # ---------------------------------------------------------------- watching a decoder
 
@@ -161,8 +161,10 @@ def save_gif(html, gif):
             shots.append(Image.open(shot).convert("RGB"))
     colors = Image.fromarray(np.hstack(shots)).quantize(200)  # one palette for all
     shots = [shot.quantize(palette=colors, dither=Image.Dither.NONE) for shot in shots]
+    times = [1000 * SECONDS // (len(shots) + 1)] * len(shots)
+    times[-2] *= 2  # the verdict has the most to read
     shots[0].save(gif, save_all=True, append_images=shots[1:], optimize=True,
-                  duration=1000 * SECONDS // len(shots), loop=1)  # twice, then it stands still
+                  duration=times, loop=1)  # twice, then it stands still
     return gif
 
 
