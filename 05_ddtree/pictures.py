@@ -149,7 +149,7 @@ def draw_heap(ax, popped, waiting, label):
                 bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
                       "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
     for order, u in enumerate(popped, 1):
-        ax.annotate(order, places[u], (-19, 13), textcoords="offset points", color="white",
+        ax.annotate(order, places[u], (-23, 8), textcoords="offset points", color="white",
                     ha="center", va="center",
                     bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
     ax.set_ylim(max(heights) + 0.5, -0.7)
@@ -161,7 +161,7 @@ def draw_pop(probs, names):
 
     probs: see replay; names: the tokens' letters -> the Axes, one below the other.
     """
-    axes = new_axes(height=7.8, rows=3)
+    axes = new_axes(height=8.1, rows=3)
     frames = [replay(probs, 5)[pops - 1] for pops in (1, 2, 5)]
     for ax, (popped, waiting), title in zip(axes, frames, (
             "After 1 pop: of those that wait, b is the heaviest",
@@ -207,7 +207,7 @@ def draw_budgets(tables, budgets):
         ax.minorticks_off()
         ax.set_ylim(1, 4.8)
         plain_frame(ax, f"Temperature {temperature:g}: tokens per forward (tau)")
-    axes[-1].set_xlabel("nodes B of the tree; bars: two standard errors")
+    axes[-1].set_xlabel("nodes B of the tree (log scale); bars: two standard errors")
     return axes
 
 
