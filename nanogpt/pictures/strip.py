@@ -114,8 +114,8 @@ def draw_worth(columns):
     table = next(iter(tables.values()))
     shown = [fastest(table, [name for name in table if name[1] == digit])[0]
              for digit in "123456"]
-    for y, color, (machine, found) in zip((2.2, 0.2), COLORS, tables.items(), strict=False):
-        ax.text(4.5, y, f"on {machine}", color=color, fontweight="bold", ha="right")
+    for y, color, (machine, found) in zip((2.25, 2.1), COLORS, tables.items(), strict=False):
+        ax.text(4.5, y, f"\u25cf {machine}", color=color, fontweight="bold", ha="right")
         worths = worth(found)
         for name in shown:
             tau, _, fast = worths[name]
