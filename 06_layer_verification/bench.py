@@ -139,9 +139,9 @@ def print_prices(results, gained):
     results: of beside_the_best's decoders; gained: of gains, whose tokens are without coins.
     """
     step, *others = map(summarize, results.values())
-    judges = [line["verb_ms"]["accept"] / step["ms_per_step"] for line in others]
+    judges = [round(line["verb_ms"]["accept"] / step["ms_per_step"], 3) for line in others]
     chain, block, tree, layers = (line["ms_per_step"] / step["ms_per_step"] for line in others)
-    print("the judge alone, in plain steps: p/q {:.2f}, BV {:.2f}, TV {:.2f}, LV {:.2f}".format(
+    print("the judge alone, in plain steps: p/q {:.3f}, BV {:.3f}, TV {:.3f}, LV {:.3f}".format(
         *judges))
     bv_adds, _, lv_adds = np.diff(judges)
     p_q, bv, *_ = gained["1 chain, p/q"]
@@ -153,6 +153,8 @@ def print_prices(results, gained):
             ("two chains (LV) against one (BV)", lv / bv, layers / block)):
         print(f"{name}: {100 * tokens - 100:+.1f} % tokens, {100 * time - 100:+.1f} % time, "
               f"{tokens / time:.2f} times as fast: {'pays' if tokens > time else 'does not pay'}")
+    print("fastest in the picture:", max((summarize(run)["tokens_per_second"], name)
+                                         for name, run in results.items())[1])
 
 
 # ---------------------------------------------------------------- a pair of random models
