@@ -114,6 +114,9 @@ def draw_worth(columns):
     table = next(iter(tables.values()))
     shown = [fastest(table, [name for name in table if name[1] == digit])[0]
              for digit in "123456"]
+    for name in shown:  # from machine to machine
+        twins = [worth(found)[name] for found in tables.values()]
+        ax.plot([twin[0] for twin in twins], [twin[2] for twin in twins], color=GREY, zorder=0)
     for y, color, (machine, found) in zip((2.25, 2.1), COLORS, tables.items(), strict=False):
         ax.text(4.5, y, f"\u25cf {machine}", color=color, fontweight="bold", ha="right")
         worths = worth(found)
