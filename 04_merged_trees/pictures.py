@@ -86,10 +86,15 @@ def step_round(args, dataset, device, prompt):
     rounds = watch(speculate(target, drafter, prompt, Sampler(1.0), dice), dice, prompt,
                    args.steps, target.config.block_size, lambda: proposals[-1])
     for one in rounds:
-        tree, logs = trie_merge(*one["note"], 8)
+        tree, _ = trie_merge(*one["note"], 8)
         one["groups"] = owners(tree, one["note"][0])
-        one["guesses"] = [None] + [math.exp(log - logs[parent]) for log, parent
-                                   in zip(logs[1:], one["parents"][1:], strict=True)]
+        # A token's q is that of the head which is surer of its whole prefix.
+        heads_logs = [dict(zip(prefixes(own), scores, strict=True))
+                      for own, scores in zip(*one["note"], strict=True)]
+        one["guesses"] = [None]
+        for prefix in prefixes(tree)[1:]:
+            surer = max((logs for logs in heads_logs if prefix in logs), key=lambda x: x[prefix])
+            one["guesses"].append(math.exp(surer[prefix] - surer[prefix[:-1]]))
     # Here both heads had guessed the first accepted tokens, and only one of them the last.
     parting = [one for one in rounds if {1, 2} <= set(one["groups"])
                and len({one["groups"][row] for row in one["kept"][1:]}) > 1]
