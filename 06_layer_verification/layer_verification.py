@@ -94,7 +94,6 @@ def score_children(rule, A, scores, tokens, draft_probs, target_probs):
     # Line 5. The shares of a layer add up to 1, so whatever is drawn, its scores add up to <= 1.
     share = (scores / np.maximum(A, TINY)[:, None])[:, :, None]  # lambda_v, (B, n, 1)
     # Lines 8 and 9: a_v / lambda_v is A. Not normalised: the missing 1 - A is the dummy token's.
-    # a_v in its place would stay lossless and accept 0.1 to 1.2 tokens less (Table 1's setting).
     target_mass = A[:, None, None] * target_probs
     # Lines 7 and 10: all B n flow problems in one call.
     local = rule(draft_probs.reshape(B * n, -1), target_mass.reshape(B * n, -1), k)
