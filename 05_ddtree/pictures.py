@@ -66,9 +66,9 @@ def draw_orders(start, root, trees, text_of_token, watched):
     """The 12 nodes that the heap takes from two kinds of children, in its order -> the Axes.
 
     start: the root's text; trees: {title: children}, see best_first; watched: {path: its colour},
-    blue where the target wants it, red where not.
+    blue where the target wants more of it, red where less.
     """
-    ax = canvas(new_axes(height=4.6), "The wanted node (blue) rises, the unwanted (red) sink",
+    ax = canvas(new_axes(height=4.6), "The underrated node (blue) rises, the unwanted (red) sink",
                 (-0.8, 1.8), (12.5, -1.8))
     orders = []
     for x, (title, children) in enumerate(trees.items()):
