@@ -51,14 +51,14 @@ def draw_trie(trees, scores, trie, trie_scores):
         "12;33", height_ratios=(3, 5))
 
     def draw(panel, title, tree, logs, colors):
+        dropped = [row for row in range(1, len(tree)) if colors[row] == plots.GREY]
         texts = ["s"] + [
             f"{'sabcdefg'[tree.tokens[row]]}\u2009{plots.two_digits(math.exp(logs[row]))}"
-            + ",\u2009no\u2009row" * (colors[row] == plots.GREY) for row in range(1, len(tree))]
+            + ",\u2009no\u2009row" * (row in dropped) for row in range(1, len(tree))]
         plots.draw_tree(Tree(range(len(tree)), tree.parents), texts.__getitem__, colors,
                         axes[panel]).set_title(title)
-        for text in axes[panel].texts:
-            if "no" in text.get_text():
-                text.get_bbox_patch().set(linestyle="--", facecolor="white")
+        for row in dropped:
+            axes[panel].texts[row].get_bbox_patch().set(linestyle="--", facecolor="white")
         return texts
 
     kept = prefixes(trie)[1:]

@@ -138,7 +138,8 @@ def print_prices(results, gained):
 
     results: of beside_the_best's decoders; gained: of gains, whose tokens are without coins.
     """
-    step, *others = map(summarize, results.values())
+    lines = {name: summarize(runs) for name, runs in results.items()}
+    step, *others = lines.values()
     judges = [round(line["verb_ms"]["accept"] / step["ms_per_step"], 3) for line in others]
     chain, block, tree, layers = (line["ms_per_step"] / step["ms_per_step"] for line in others)
     print("the judge alone, in plain steps: p/q {:.3f}, BV {:.3f}, TV {:.3f}, LV {:.3f}".format(
@@ -153,8 +154,7 @@ def print_prices(results, gained):
             ("two chains (LV) against one (BV)", lv / bv, layers / block)):
         print(f"{name}: {100 * tokens - 100:+.1f} % tokens, {100 * time - 100:+.1f} % time, "
               f"{tokens / time:.2f} times as fast: {'pays' if tokens > time else 'does not pay'}")
-    print("fastest in the picture:", max((summarize(run)["tokens_per_second"], name)
-                                         for name, run in results.items())[1])
+    print("fastest in the picture:", max(lines, key=lambda name: lines[name]["tokens_per_second"]))
 
 
 # ---------------------------------------------------------------- a pair of random models

@@ -111,24 +111,26 @@ def draw_worth(columns):
         ax.plot([0, end], [0, end / price], color=GREY, linewidth=1, linestyle="--", zorder=0)
         ax.text(end, end / price, f" price {price}", color=FAINT, va="top")
     tables = {machine: found["tables"]["T = 1"] for machine, found in columns.items()}
-    table = next(iter(tables.values()))
+    first, table = next(iter(tables.items()))
+    worths = {machine: worth(found) for machine, found in tables.items()}
     shown = [fastest(table, [name for name in table if name[1] == digit])[0]
              for digit in "123456"]
     for name in shown:  # from machine to machine
-        twins = [worth(found)[name] for found in tables.values()]
+        twins = [found[name] for found in worths.values()]
         ax.plot([twin[0] for twin in twins], [twin[2] for twin in twins], color=GREY, zorder=0)
     for y, color, (machine, found) in zip((2.25, 2.1), COLORS, tables.items(), strict=False):
         ax.text(4.5, y, f"\u25cf {machine}", color=color, fontweight="bold", ha="right")
-        worths = worth(found)
+        stars = one_graph(found)
         for name in shown:
-            tau, _, fast = worths[name]
+            tau, _, fast = worths[machine][name]
             ax.plot(tau, fast, "o", color=color, markersize=21)
-            ax.text(tau, fast, name[:2] + "*" * (name in one_graph(found)), color="white",
-                    ha="center", va="center_baseline")
+            ax.text(tau, fast, name[:2] + "*" * (name in stars), color="white", ha="center",
+                    va="center_baseline")
     ax.set(xlim=(1.8, 4.5), ylim=(0, 2.4))
     most = max(table, key=lambda name: table[name]["tau"])
-    return plain_frame(ax, f"Most tokens: {most[:2]}. Fastest on {next(iter(tables))}: "
-                       f"{fastest(table)[0][:2]}.", "tau, tokens a round", "speed-up")
+    return plain_frame(
+        ax, f"Most tokens: {most[:2]}. Fastest on {first}: {fastest(table)[0][:2]}.",
+        "tau, tokens a round", "speed-up")
 
 
 def draw_rounds(columns, T, names):
