@@ -97,7 +97,7 @@ def score_children(rule, A, scores, tokens, draft_probs, target_probs):
     target_mass = A[:, None, None] * target_probs
     # Lines 7 and 10: all B n flow problems in one call.
     local = rule(draft_probs.reshape(B * n, -1), target_mass.reshape(B * n, -1), k)
-    # Line 13: f(X -> X_w) / p_v(X) is what `accept` says, copies of a token already settled.
+    # Line 13: each drawn child's chance to be accepted; `accept` has settled it among copies.
     accepted = local.accept(tokens.reshape(B * n, k)).reshape(B, n, k)
     # Line 11: the flow over all tuples that might have been drawn, not only over this one.
     return share * accepted, share * local.out.reshape(B, n, -1)
