@@ -169,11 +169,12 @@ class ChainRound:
 
 
 @torch.inference_mode()
-def speculate_chain(target, drafter, prompt, k, sampler, dice):
+def speculate_chain(target, drafter, prompt, k, sampler, dice, rule=None):
     """Speculative decoding with chains of k drafts. Yields a Step per target forward, without end.
 
-    The first step is the prefill. prompt: a list of token ids; sampler serves target and drafter.
-    Raises ValueError if the prompt is empty or k < 1.
+    The first step is the prefill. prompt: a list of token ids; sampler serves target and drafter;
+    rule: another one with the arguments of `accept`. Raises ValueError if the prompt is empty or
+    k < 1.
     """
     if k < 1:
         raise ValueError(f"k is {k}; a chain holds at least 1 draft token")
@@ -189,7 +190,7 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice):
         # room: the rows that still fit behind the root's. At the window's end chains get shorter.
         drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
         target_probs, hidden = verify(context, root, drafted, sampler)  # (K + 1, V)
-        n, token = accept(drafted, draft_probs, target_probs, dice)
+        n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
         # The root and n drafts are text that the target has read. `token` is text as well, but
         # not yet read: it is the next root.
         rows, tokens = list(range(n + 1)), [root, *drafted[:n]]
@@ -203,15 +204,6 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice):
 # ---------------------------------------------------------------- what to expect
 
 
-def acceptance_rate(target_probs, draft_probs):
-    """alpha = sum_x min(target(x), draft(x)): the chance that one draft token is accepted.
-
-    (..., V), (..., V) -> (...). Leviathan et al., Corollary 3.6.
-    """
-    # A draft is x with draft(x), accepted with min(1, target(x) / draft(x)); multiply and add up.
-    return torch.minimum(target_probs, draft_probs).sum(-1)
-
-
 def expected_tokens(alpha, k):
     """Tokens per round, bonus token included, if every draft is accepted with chance alpha.
 
@@ -219,13 +211,3 @@ def expected_tokens(alpha, k):
     """
     # 1 + alpha + ... + alpha^k; alpha^i: i drafts are accepted in a row, so there is a token i + 1.
     return k + 1.0 if alpha == 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
-
-
-def expected_speedup(tokens, k, plain_ms, draft_ms, verify_ms):
-    """Predicted speed-up over plain decoding, from measured costs in milliseconds.
-
-    tokens: per round; plain_ms: a plain step, a forward of one row and the draw of a token;
-    draft_ms: one draft token; verify_ms = c(k + 1). With draft_ms = c * plain_ms and
-    verify_ms = plain_ms this is Leviathan et al., Theorem 3.8.
-    """
-    return tokens * plain_ms / (k * draft_ms + verify_ms)

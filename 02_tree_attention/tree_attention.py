@@ -13,7 +13,7 @@ A chain is a tree of width 1, and with it this file reproduces chapter 01 bit fo
 
 Sources: Miao et al., "SpecInfer" (2023), tree attention and multi-step speculative sampling; Jeon
 et al., "Recursive Speculative Decoding" (2024), children without replacement. A natural rule that
-is not lossless is in wrong.py.
+is not lossless is in tree_room.py.
 """
 
 from dataclasses import dataclass
@@ -109,13 +109,16 @@ class TreeGPT(GPTDraft):
 
         parents: their rows in the tree, all of earlier levels; [-1] for the root alone.
         """
-        if parents == [-1]:  # the root: one row behind the text, as in a chain
-            self.seen = torch.ones(1, 1, dtype=torch.bool)  # (rows, rows): who sees whom
-            return self.logits(tokens[0])[None]  # (1, V)
         n = len(tokens)
-        # A new row sees what its parent sees, and itself: the tree's mask, grown level by level.
-        new = torch.cat([self.seen[parents], torch.eye(n, dtype=torch.bool)], 1)  # (n, rows + n)
-        self.seen = torch.cat([F.pad(self.seen, (0, n)), new])  # older rows see no new one
+        if parents == [-1]:  # the root begins a tree
+            self.seen = torch.ones(1, 1, dtype=torch.bool)  # (rows, rows): who sees whom
+        else:
+            # A new row sees what its parent sees, and itself: the tree's mask, level by level.
+            new = torch.cat([self.seen[parents], torch.eye(n, dtype=torch.bool)], 1)
+            self.seen = torch.cat([F.pad(self.seen, (0, n)), new])  # older rows see no new one
+        new = self.seen[-n:]  # (n, rows)
+        if new.all():  # one row that sees all before it, as in a chain: it needs no mask
+            return self.logits(tokens[0])[None]  # (1, V)
         positions = self.committed + new.sum(1) - 1  # the depth counts, not the row
         logits, _ = self.model(torch.tensor([tokens]), positions, new,
                                self.cache)  # (1, n, V)
@@ -140,19 +143,59 @@ def draw_without_replacement(probs, n, dice):
     return tokens
 
 
+def full(branching):
+    """The shape of a tree with so many children at every node of each level.
+
+    A shape is a tuple with the shapes of a node's children; a leaf's is (). A chain of 2 is
+    (((),),), and two children with a leaf below each are (((),), ((),)).
+    """
+    shape = ()
+    for width in reversed(branching):
+        shape = (shape,) * width
+    return shape
+
+
+def expected_by_shape(shape, chances):
+    """Tokens a round, the target's own included, if at every node child i is accepted with
+    chances[i], whatever happened elsewhere."""
+    return 1 + sum(chance * expected_by_shape(child, chances)
+                   for chance, child in zip(chances, shape, strict=False))
+
+
+def best_shape(drafts, chances):
+    """The shape of so many drafts with the most expected tokens; chances fall, see above.
+
+    Example: chances (.6, .3). The probabilities to get there are .6 and .36 along the chain, and
+    .3 for a second guess at the root: three drafts are a chain of 2 with one side shoot.
+    """
+    found, paths = [(chance, (i,)) for i, chance in enumerate(chances)], set()
+    for _ in range(drafts):  # a path: which child, at each node from the root on
+        mass, path = best = max(found)
+        found.remove(best)
+        paths.add(path)
+        found += [(mass * chance, (*path, i)) for i, chance in enumerate(chances)]
+
+    def below(path):
+        return tuple(below((*path, i)) for i in range(len(chances)) if (*path, i) in paths)
+
+    return below(())
+
+
 class TreeDrafter:
     """Grows trees of a fixed shape from a draft model, level by level.
 
     model: TreeBigram or TreeGPT; branching: children per node for each level, (2, 2, 2) for the
-    full binary tree of depth 3, (1, 1, 1) for a chain. With a dice, children are drawn without
-    replacement, as `multi_round` demands; without, they are the top tokens, which only `walk` may
-    judge. Raises ValueError for a branching below 1.
+    full binary tree of depth 3, (1, 1, 1) for a chain; or a shape, see `full`. With a dice,
+    children are drawn without replacement, as `multi_round` demands; without, they are the top
+    tokens, which only `walk` may judge. Raises ValueError for a branching below 1.
     """
 
     def __init__(self, model, branching, sampler=None, dice=None):
-        if any(width < 1 for width in branching):
-            raise ValueError(f"branching is {branching}; every level needs 1 child or more")
-        self.model, self.branching, self.dice = model, tuple(branching), dice
+        self.model, self.shape, self.dice = model, branching, dice
+        if isinstance(branching[0], int):
+            if min(branching) < 1:
+                raise ValueError(f"branching is {branching}; every level needs 1 child or more")
+            self.shape = full(branching)
         # The top tokens are the same at any temperature, but a one-hot at temperature 0 knows only
         # the first of them.
         self.sampler = sampler if dice is not None else Sampler()
@@ -161,15 +204,20 @@ class TreeDrafter:
     def propose(self, root, room):
         """root: a token; room: the deepest level that fits the window -> Tree."""
         tokens, parents, draft_probs, level = [root], [-1], [], [0]
-        for width in self.branching[:room]:
+        shapes = [self.shape]  # of each node: what grows below it
+        for _ in range(room):
+            if not any(shapes[node] for node in level):
+                break
             # One forward of the drafter for a whole level, where a chain needs one for each token.
             logits = self.model.level([tokens[i] for i in level], [parents[i] for i in level])
             for node, probs in zip(level, self.sampler(logits).cpu(), strict=True):
                 draft_probs.append(probs)  # (V,)
+                width = len(shapes[node])
                 picked = (top(probs, width) if self.dice is None
                           else draw_without_replacement(probs, width, self.dice))
                 tokens += picked
                 parents += [node] * len(picked)
+                shapes += shapes[node][:len(picked)]
             level = list(range(level[-1] + 1, len(tokens)))  # the children of the level before
         if not draft_probs:  # no room below the root
             return Tree(tokens, parents)
@@ -187,6 +235,8 @@ def verify(context, tree, sampler):
     see GPT.forward. The cache of the context holds N new rows, none committed.
     Raises ValueError if the tree is deeper than the window has room.
     """
+    if len(tree) == 1:  # the root alone: a step of plain decoding, which needs no mask
+        return context.verify(tree.tokens.tolist(), sampler)
     depth = int(tree.depths.max())
     if depth > context.room:
         raise ValueError(f"the tree is {depth} deep; only {context.room} fit")

@@ -74,7 +74,8 @@ class DraftHead(nn.Module):
         """states (..., W) -> log-probabilities of the next token (..., V)."""
         # Through the target's own last norm and output matrix: a head need not learn the tokens.
         logits = self.target.lm_head(norm(self.out(norm(states))))
-        return torch.log_softmax(logits.float(), -1)
+        # Half precision is lifted; float64 stays, for the proofs.
+        return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
 
     # ------------------------------------------------ the protocol of grow_tree and of the loop
 

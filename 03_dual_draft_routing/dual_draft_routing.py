@@ -17,6 +17,8 @@ A node's score is s_{h,i}, its confidence c_{h,i}, the mean confidence mu_h, the
 import copy
 import math
 
+import torch
+
 from tree_attention import Tree  # chapter 02
 
 # ---------------------------------------------------------------- one head's tree
@@ -144,6 +146,78 @@ class HeadDrafter:
 
     def propose(self, root, room):
         return self.propose_scored(root, room)[0]
+
+
+class ColderHead:
+    """A head, made surer: its distributions at a temperature below 1.
+
+    A head has learned the target's distributions at temperature 1. Beside a colder target its best
+    tree is narrower and deeper. The walk is lossless with any.
+    """
+
+    def __init__(self, head, temperature):
+        self.head, self.temperature = copy.copy(head), temperature  # see HeadDrafter
+        self.reset, self.observe = self.head.reset, self.head.observe
+
+    @property
+    def state(self):
+        return self.head.state
+
+    def read(self, states, tokens):
+        """See DraftHead.read."""
+        log_probs, states = self.head.read(states, tokens)
+        return torch.log_softmax(log_probs / self.temperature, -1), states
+
+
+class HeadLevels:
+    """One head as a draft model for chapter 02's TreeDrafter: its drafts can be drawn, too.
+
+    So any drawn tree or chain of a head's is judged by the rules that know q (multi_round). It is
+    how EAGLE drafts above temperature 0.
+    """
+
+    def __init__(self, head):
+        self.head = copy.copy(head)  # see HeadDrafter
+        self.reset, self.observe = self.head.reset, self.head.observe
+
+    def level(self, tokens, parents):
+        """n new nodes, their tokens and their parents' rows -> (n, V) logits after each."""
+        if parents == [-1]:  # the root: a new round starts from the text
+            self.states, start = self.head.state[:0], self.head.state
+        else:
+            start = self.states[parents]  # (n, W)
+        log_probs, states = self.head.read(start, tokens)  # (n, V), (n, W)
+        self.states = torch.cat([self.states, states])  # a row for each node so far
+        return log_probs
+
+
+class RoutedLevels:
+    """Routing for drafts that are drawn: one head, chosen before anything is drawn.
+
+    The rules that know q take each draft for a draw from q. So the choice may look at the text, the
+    root and what the heads would draw from; who looks at the draws has made another q of them.
+    """
+
+    def __init__(self, heads):
+        self.heads = [HeadLevels(head) for head in heads]
+
+    def reset(self):
+        for head in self.heads:
+            head.reset()
+
+    def observe(self, tokens, hidden, rows):
+        for head in self.heads:
+            head.observe(tokens, hidden, rows)
+
+    def level(self, tokens, parents):
+        """n new nodes, see HeadLevels.level -> (n, V) logits of the chosen head."""
+        if parents != [-1]:
+            return self.chosen.level(tokens, parents)
+        # The heads' own distributions after the root: how likely is each one's favourite?
+        rows = [head.level(tokens, parents) for head in self.heads]
+        which = route([float(row.max()) for row in rows])
+        self.chosen = self.heads[which]
+        return rows[which]
 
 
 class BothHeads:

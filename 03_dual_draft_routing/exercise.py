@@ -1,52 +1,19 @@
-"""Chapter 03: 3 blanks to fill. Grade them with
+"""Chapter 03: 2 blanks to fill. Grade them with
 
     python tests/grade.py 03
 
-and ask for a hint with `python tests/grade.py 03 --hint NAME`. Replace each
-`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+ask for a hint with `--hint NAME`, for a stronger one with `--hint NAME --more`, and, when some are
+done, see them decode beside the taught ones with `--run`. Replace each `raise NotImplementedError`
+by your own lines; a blank that you leave empty disturbs no other.
 """
 
 import torch
-from dual_draft_routing import confidence
-
-# * A head has drafted a tree, which needs one number: how confident is the head in the drafted
-# nodes, on average? scores is a list, one cumulative log-score per node, the root first. You
-# may call confidence(scores), which returns the list of c = exp(score) of all nodes but the
-# root: it turns the scores 0, log .8, log .6 into .8, .6. A tree that is only a root has the
-# number 0. Return a number.
-# About 2 lines, 4 minutes.
-# Example: path probabilities .8, .6, .1 -> 0.5
-
-
-def mean_confidence(scores):
-    """One number for a head's tree, in [0, 1]; 0 for a tree that is only a root.
-
-    scores: one cumulative log-score per row, the root's 0.0 first.
-    Example: three drafted nodes with the path probabilities .8, .6, .1 make .5.
-    """
-    raise NotImplementedError("not yet: mean_confidence")
-
-
-# * Which head's tree is verified? statistics holds one number per head, two or more. Choose the
-# head with the largest one, and of equal ones the first. Python alone will do, for instance
-# max(numbers, key=...). Return the index of the head.
-# About 1 line, 3 minutes.
-# Example: mu = [0.5, 0.4] -> 0
-
-
-def route(statistics):
-    """Which head's tree is verified: its index; the first head on a tie.
-
-    statistics: one number per head, two or more. Example: .5 and .4 choose head 0.
-    """
-    raise NotImplementedError("not yet: route")
-
 
 # ** A tree is cut to its best nodes. scores holds a cumulative log-score for each row. Which
 # rows stay? Row 0, the root, which costs no budget, and the `budget` drafted rows with the
-# highest scores; of equal scores the earlier row. You may call sorted(rows, key=...), which
-# keeps rows with equal keys in their order. Return the rows in rising order; there may be fewer
-# than `budget` drafted rows.
+# highest scores; of equal scores the earlier row. Return the rows in rising order; there may be
+# fewer than `budget` drafted rows. Nothing here looks at parents: can a node stay while its
+# parent goes?
 # About 2 lines, 6 minutes.
 # Example: scores 0, -1, -2, -1.5, -2, budget 3 -> [0, 1, 2, 3]
 
@@ -59,3 +26,22 @@ def best_nodes(scores, budget):
     Example: the scores 0, -1, -2, -1.5, -2 with budget 3 keep the rows 0, 1, 2, 3.
     """
     raise NotImplementedError("not yet: best_nodes")
+
+
+# ** The oracle's replay. A text is finished, and for every position of it somebody has looked
+# up how many drafts a round would accept whose root stands there: lengths {position: drafts}.
+# Decode the text again. What does each round accept? Return a list, for as long as a root
+# stands at a known position. The first root is the first known position.
+# About 5 lines, 6 minutes.
+# Example: lengths {10: 2, 11: 0, 12: 3, 13: 1, 14: 0, 15: 4} -> [2, 1, 4]
+
+
+def rounds_of(lengths):
+    """Decode a text again -> the accepted drafts of every round, a list.
+
+    lengths: {position: the drafts that would be accepted below it}.
+    """
+    raise NotImplementedError("not yet: rounds_of")
+
+
+# make_exercises.py knows by this line whether you have written here: e51af90fd827

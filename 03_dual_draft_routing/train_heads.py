@@ -134,6 +134,22 @@ def get_heads(target, dataset, device, retrain=False, configs=None, recipe=RECIP
     return list(both.eval().heads)
 
 
+def get_one_head(target, dataset, device, retrain=False, recipe=RECIPE, folder=None):
+    """A list of one head without a duty, which learns everywhere: the rival of any two heads."""
+    configs = default_configs(target.config.n_layer, ("everywhere",))
+    return get_heads(target, dataset, device, retrain, configs, recipe, folder)
+
+
+def random_heads(target, seed=0):
+    """Two heads with random weights in float64 on a small target, for the proofs."""
+    torch.manual_seed(seed)
+    n = target.config.n_layer
+    heads = [DraftHead(target, HeadConfig((n,))), DraftHead(target, HeadConfig((1, n)))]
+    for head in heads:
+        torch.nn.init.normal_(head.down.weight, std=0.3)
+    return [head.double().requires_grad_(False) for head in heads]
+
+
 def heads_for_decoding(heads, target):
     """Copies of the heads on the decoding copy of their target."""
     copies = []
@@ -145,17 +161,6 @@ def heads_for_decoding(heads, target):
     return copies
 
 
-def get_target_and_heads(args, dataset, device):
-    """A target and its two heads, trained or loaded -> decoding copies: the target, a list.
-
-    args: the flags of cli.parser and cli.target_flags.
-    """
-    trained = get_gpt(args.size, dataset, device, args.retrain)
-    heads = get_heads(trained, dataset, device, args.retrain)
-    target = for_decoding(trained, args.precision)
-    return target, heads_for_decoding(heads, target)
-
-
 # ---------------------------------------------------------------- a head for each kind of text
 
 
@@ -165,16 +170,15 @@ def kinds_of_text():
     tokenizer, digest = CharTokenizer("".join(texts)), sha256("".join(texts).encode())
     verse, code = (hold_out(text, 10) for text in texts)  # training text, validation text
     parts = {"verse": verse, "code": code, "both": map(str.__add__, verse, code)}
-    return {kind: Dataset(kind, "char", tokenizer,
+    return {kind: Dataset("char", tokenizer,
                           *(torch.tensor(tokenizer.encode(part)) for part in halves),
                           f"{kind} of {digest.hexdigest()}") for kind, halves in parts.items()}
 
 
 def get_kind_head(kind, dataset, target, device, retrain=False, recipe=RECIPE, folder=None):
     """A list of one head that has learned this kind of text; "both" takes twice the steps."""
-    configs = default_configs(target.config.n_layer, ("everywhere",))
     recipe = replace(recipe, steps=recipe.steps * (2 if kind == "both" else 1))
-    return get_heads(target, dataset, device, retrain, configs, recipe, folder)
+    return get_one_head(target, dataset, device, retrain, recipe, folder)
 
 
 def get_kinds(device, retrain=False):

@@ -1,9 +1,17 @@
-"""Chapter 04: 3 blanks to fill. Grade them with
+"""Chapter 04: 2 blanks to fill. Grade them with
 
     python tests/grade.py 04
 
-and ask for a hint with `python tests/grade.py 04 --hint NAME`. Replace each
-`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+ask for a hint with `--hint NAME`, for a stronger one with `--hint NAME --more`, and, when some are
+done, see them decode beside the taught ones with `--run`. Replace each `raise NotImplementedError`
+by your own lines; a blank that you leave empty disturbs no other.
+
+* dice.draw(probs) draws a token, an int, from probs (V,), which need not add up to 1;
+  dice.flip(a) is True with probability a.
+* a tree has N rows, parents before children; row 0, the root, is a token of the text.
+  tree.tokens, .parents (-1 for the root) and .depths are (N,); .mask (N, N) is True where the
+  column is the row itself or an ancestor of it; .children[row] is the list of its children's
+  rows; .draft_probs (N, V) may be None.
 """
 
 import torch
@@ -12,13 +20,14 @@ from tree_attention import Tree
 
 # *** Both heads drafted a tree below the same root. Make one tree of their best `budget`
 # prefixes, each prefix in one row; the root costs no budget. A prefix that both heads guessed
-# has the better of its two scores. You may call prefixes(tree) (the token path of every row, in
-# order: [(), (1,), (1, 2)]; the root's is the empty one) and Tree(tokens, parents) (two lists,
-# an entry for each row, a parent before its children, -1 as the root's parent). Return the Tree
-# and a list with the score of each of its rows.
+# has the better of its two scores; of equal scores any may stay, but none without its parent.
+# prefixes(tree) gives the token path of every row, in order: [(), (1,), (1, 2)]; the root's is
+# the empty one. Tree(tokens, parents) takes two lists, an entry for each row, a parent before
+# its children, -1 as the root's parent. Return the Tree and a list with the score of each of
+# its rows.
 # About 9 lines, 15 minutes.
 # Example: s-a-b, s-a-c and s-a-d, s-e with the probabilities a .6, b .4, c .1 and a .8, d .5, e
-#   .3; budget 3 -> {'()': 1, '(1,)': 0.8, '(1, 4)': 0.5, '(1, 2)': 0.4}
+#   .3; budget 3 -> {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4}
 
 
 def trie_merge(trees, scores, budget):
@@ -34,31 +43,12 @@ def trie_merge(trees, scores, budget):
     raise NotImplementedError("not yet: trie_merge")
 
 
-# * In the union the rows of the first tree come first: the root, then its n_first draft nodes.
-# Behind them stand the draft nodes of the second tree, in their old order. Its root is not
-# stored again, because both trees have the same root. In which row of the union does row `row`
-# of the second tree stand? You need Python alone. Return an int.
-# About 1 line, 3 minutes.
-# Example: row 1, n_first = 3 -> 4
-
-
-def phi(row, n_first):
-    """The row in the union of a node that stands in row `row` of the second tree.
-
-    n_first: draft nodes of the first tree, the root not counted -> int
-    Example with n_first = 3: row 1 -> 4.
-    """
-    raise NotImplementedError("not yet: phi")
-
-
 # ** Go down all paths of the union at once. In each step the target draws one token for the
 # tokens that the remaining paths share so far, and only the paths that carry it next remain. If
-# none does, the path ends here and the drawn token is the next token. You may call
-# path_matrix(tree) (for instance [[0, 1, 2], [0, 4, -1]]; -1 is no row), tree.tokens[row] (the
-# token of a node), target_probs[row] (the target's distribution (V,) of the token after that
-# node) and dice.draw(probs) (a token: dice.draw of (0, 1, 0) is 1). Return the accepted path, a
-# list of rows that starts with 0, and the next token. Where both trees hold the accepted path,
-# either one will do.
+# none does, the path ends here and the drawn token is the next token. path_matrix(tree) gives
+# the paths from the root to each leaf, for instance [[0, 1, 2], [0, 4, -1]]; -1 is no row.
+# Return the accepted path, a list of rows that starts with 0, and the next token. Where both
+# trees hold the accepted path, either one will do.
 # About 10 lines, 10 minutes.
 # Example: tokens (9 1 2 3 1 4 5), parents (-1 0 1 1 0 4 0), the target says 1, 4, 7: path, next
 #   token, how often the dice were asked -> [[0, 4, 5], 7, 3]
@@ -74,3 +64,6 @@ def accept_paths(tree, target_probs, dice):
     both stay candidates, and its next draw decides between them.
     """
     raise NotImplementedError("not yet: accept_paths")
+
+
+# make_exercises.py knows by this line whether you have written here: 828c9d2d27f2

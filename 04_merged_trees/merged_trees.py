@@ -11,8 +11,8 @@ step the union accepts what the better of the two trees would have accepted.
 
 Source of the union side by side: "TAPS: Task Aware Proposal Distributions for Speculative
 Sampling", arXiv 2603.27027, and its code, Moe-Zbeeb/TAPS, `ea_model_dual.py`: shifted indices
-(`phi`), a block mask (`block_mask`), paths with -1 behind their end (`path_matrix`). The trie is
-the token tree merge of Miao et al., "SpecInfer" (2023), Definition 3.2.
+(`phi`), a mask with a block for each tree, paths with -1 behind their end (`path_matrix`). The trie
+is the token tree merge of Miao et al., "SpecInfer" (2023), Definition 3.2.
 """
 
 import torch
@@ -85,16 +85,6 @@ def merge(first, second):
     # Mask, depths and positions follow from the parents, as for any tree. The mask gets a block for
     # each tree on the diagonal, the root's column before them, and nothing between them.
     return Tree(torch.cat([first.tokens, second.tokens[1:]]), first.parents.tolist() + moved)
-
-
-def block_mask(first, second):
-    """The union's mask, written as blocks, (N, N) bool.
-
-    `merge(first, second).mask` must equal it.
-    """
-    mask = torch.block_diag(torch.ones(1, 1), first.mask[1:, 1:], second.mask[1:, 1:]).bool()
-    mask[:, 0] = True  # every row sees the root
-    return mask
 
 
 def path_matrix(tree):

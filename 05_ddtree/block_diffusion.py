@@ -37,14 +37,14 @@ class BlockConfig:
     transition: bool = True  # with a table W, see conditional_marginals.py; False: DFlash's own
 
     @classmethod
-    def reading(cls, target, length=5, transition=True):
+    def reading(cls, target):
         """A config whose features are the target's layers at a third, two thirds and the end.
 
         target: a GPT. Six layers give (2, 4, 6), four (1, 2, 4), one layer (1,).
         """
         n = target.config.n_layer
         layers = tuple(sorted({max(1, n // 3), max(1, 2 * n // 3), n}))
-        return cls(length, feature_layers=layers, transition=transition)
+        return cls(feature_layers=layers)
 
 
 class BlockLayer(nn.Module):
@@ -165,17 +165,25 @@ class BlockDraft:
 
     def reset(self):
         self.cache.length = 0
-        # Features that no pass has read yet.
-        self.unread = self.cache.kv.new_zeros(1, 0, self.network.width)
+        self.pieces = [self.cache.kv.new_zeros(1, 0, self.network.width)]  # each (1, n, F*C)
+
+    @property
+    def unread(self):
+        """Features that no pass has read yet, (1, T, F*C)."""
+        self.pieces = [torch.cat(self.pieces, 1)]
+        return self.pieces[0]
 
     @torch.inference_mode()
     def observe(self, tokens, hidden, rows):
         """Take over the target's features of newly committed tokens: hidden[layer][:, rows]."""
         # The tokens themselves are not looked at: the target has read them, and what it made of
         # them stands in its hidden states. Rows of rejected nodes are left behind.
-        index = torch.tensor(rows, device=self.cache.kv.device)
-        new = self.network.features(hidden).index_select(1, index)  # (1, n, F*C)
-        self.unread = torch.cat([self.unread, new], 1)
+        new = self.network.features(hidden)  # (1, N, F*C)
+        if len(rows) < new.shape[1]:
+            index = torch.tensor(rows, device=new.device)
+            new = new.index_select(1, index)  # (1, n, F*C)
+        # Joined by the next pass: where rounds go by without one, each should cost little.
+        self.pieces.append(new)
 
     @torch.inference_mode()
     def logits(self, root, room):
@@ -186,15 +194,16 @@ class BlockDraft:
         length = min(self.network.config.length, room)
         if length < 1:
             return torch.zeros(0, self.network.target.config.vocab_size)
-        start, T = self.cache.length, self.unread.shape[1]
+        start, unread = self.cache.length, self.unread
+        T = unread.shape[1]
         roots = torch.tensor([[root]])
         # The block follows its context: the root, not read by the target yet, is at start + T.
         positions = slice(start, start + T + length + 1)
-        logits = self.network(self.unread, roots, positions, self.cache)  # (1, 1, L, V)
+        logits = self.network(unread, roots, positions, self.cache)  # (1, 1, L, V)
         # Keep the context's T rows. The block's rows lie behind them and are overwritten by the
         # next pass: they held guesses, and the target's features of what was accepted replace them.
         self.cache.commit(list(range(T)))
-        self.unread = self.unread[:, T:]
+        self.pieces = [unread[:, T:]]
         return logits[0, 0].float().to(self.network.home)
 
     @torch.inference_mode()

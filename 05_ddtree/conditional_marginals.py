@@ -95,8 +95,8 @@ class BlockLevels(BlockDraft):
     runs the pass, and the others look up the table: level k of the tree reads slot k.
     """
 
-    def __init__(self, network, temperature=1.0):
-        super().__init__(network, temperature)
+    def __init__(self, network):
+        super().__init__(network)
         if network.transition is not None:
             self.table = network.transition.detach().cpu()
 
@@ -113,7 +113,7 @@ class BlockLevels(BlockDraft):
         if self.network.transition is not None:
             logits = logits + self.table[self.depth, tokens]  # ... but for the token before
         self.depth += 1
-        return logits / self.temperature
+        return logits
 
     @property
     def room(self):

@@ -58,11 +58,13 @@ def best_first(root, children):
         # it: the sibling one rank better or, for rank 0, its parent. Neither is less probable, so
         # nothing that waits unseen can beat the top of the heap.
         if rank + 1 < len(ranked):
-            score = sibling_score(scores[parent], ranked, rank)
+            # From the parent's score, not from the node's own less its last term: that would be
+            # the same number, but no rounding errors pile up, and -inf stays -inf.
+            score = scores[parent] + ranked[rank + 1]
             heapq.heappush(heap, (-score, parent, rank + 1))
         below.append(children(prefixes[row]))
         if below[row][0]:
-            score = child_score(scores[row], below[row][0])
+            score = scores[row] + below[row][0][0]  # the best token of the next slot
             heapq.heappush(heap, (-score, row, 0))
 
 
@@ -93,26 +95,6 @@ def marginal_children(log_probs, budget=None):
     slots = [*zip(ranked.tolist(), ids.tolist(), strict=True), ([], [])]
     # A marginal ignores the tokens of the prefix: only the slot behind it counts.
     return lambda prefix: slots[len(prefix) - 1]
-
-
-def sibling_score(parent_score, ranked, rank):
-    """The score, log q(u), of a node's next sibling.
-
-    parent_score: of the parent; ranked: the slot's log q, best first, a list; rank: the node's,
-    from 0. Example: parent -1, ranked (-.5, -1.5, -2), rank 0: -2.5.
-    """
-    # The node's own score, less its own term, plus the next one, would be the same number. From the
-    # parent's score no rounding errors pile up, and -inf stays -inf.
-    return parent_score + ranked[rank + 1]
-
-
-def child_score(score, ranked_below):
-    """The score of a node's first child.
-
-    score: of the node; ranked_below: log q of the next slot, best first, a list.
-    Example: node -1, next slot (-.25, -3): -1.25.
-    """
-    return score + ranked_below[0]
 
 
 def node_masses(tree, log_probs):
@@ -175,23 +157,19 @@ class DDTreeDrafter(BlockDraft):
 
 
 class BlockChainDrafter(BlockDraft):
-    """Vanilla DFlash: one sequence per pass, verified as a chain.
+    """Vanilla DFlash: one sequence per pass, the most probable tokens, verified as a chain.
 
-    With a dice each position is drawn from its own marginal, through the sampler; else it is the
-    most probable token.
+    length: of the chain; default, and at most, all slots of the pass.
     """
 
-    def __init__(self, network, sampler=None, dice=None):
+    def __init__(self, network, length=None):
         super().__init__(network)
-        self.sampler, self.dice = sampler, dice
+        self.length = min(length or network.config.length, network.config.length)
 
     def propose(self, root, room):
-        log_probs = self.marginals(root, room)  # (L, V)
         # The walk draws the target's own tokens and only compares, so any choice is lossless.
-        if self.dice is None:
-            drafted = log_probs.argmax(-1).tolist()
-        else:
-            drafted = [self.dice.draw(probs) for probs in self.sampler(log_probs)]
+        # A pass over fewer slots would answer differently: it was trained with all of them.
+        drafted = self.marginals(root, room)[:self.length].argmax(-1).tolist()  # of (L, V)
         return Tree([root, *drafted], range(-1, len(drafted)))  # each row's parent is the one above
 
 

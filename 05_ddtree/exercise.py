@@ -2,8 +2,14 @@
 
     python tests/grade.py 05
 
-and ask for a hint with `python tests/grade.py 05 --hint NAME`. Replace each
-`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
+ask for a hint with `--hint NAME`, for a stronger one with `--hint NAME --more`, and, when some are
+done, see them decode beside the taught ones with `--run`. Replace each `raise NotImplementedError`
+by your own lines; a blank that you leave empty disturbs no other.
+
+* a tree has N rows, parents before children; row 0, the root, is a token of the text.
+  tree.tokens, .parents (-1 for the root) and .depths are (N,); .mask (N, N) is True where the
+  column is the row itself or an ancestor of it; .children[row] is the list of its children's
+  rows; .draft_probs (N, V) may be None.
 """
 
 import heapq
@@ -13,10 +19,8 @@ import torch
 
 # * The mass of every node but the root, (N - 1,), in the order of the rows: the product of the
 # probabilities of the tokens on its path. log_probs[i, t] is the logarithm of the probability
-# of token t at depth i + 1. You may call torch, tree.tokens, tree.parents and tree.depths, (N,)
-# each (row 0 is the root at depth 0, parents stand before their children), and tree.mask (N,
-# N), True where the column is the row itself or an ancestor. A logarithm may be -inf; no nan
-# may come out.
+# of token t at depth i + 1; the root is at depth 0. A logarithm may be -inf; no nan may come
+# out.
 # About 3 lines, 8 minutes.
 # Example: q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 1) -> [0.6,
 #   0.54, 0.4, 0.04]
@@ -31,47 +35,12 @@ def node_masses(tree, log_probs):
     raise NotImplementedError("not yet: node_masses")
 
 
-# * A score is the logarithm of a prefix's probability. Return the score of a node's first
-# child, the best token of the next slot. score: the node's own; ranked_below: the log-
-# probabilities of the next slot, best first, a list of floats. Python alone will do.
-# About 1 line, 3 minutes.
-# Example: node -1, next position (-.25, -3) -> -1.25
-
-
-def child_score(score, ranked_below):
-    """The score of a node's first child.
-
-    score: of the node; ranked_below: log q of the next slot, best first, a list.
-    Example: node -1, next slot (-.25, -3): -1.25.
-    """
-    raise NotImplementedError("not yet: child_score")
-
-
-# ** The score of a node's next sibling: the same parent, the next best token of the same slot.
-# parent_score: the score of the parent, not of the node; ranked: the log-probabilities of the
-# slot, best first, a list of floats that may end in -inf; rank: the node's own, from 0. Python
-# alone will do.
-# About 1 line, 3 minutes.
-# Example: parent -1, ranked (-.5, -1.5, -2), rank 0 -> -2.5
-
-
-def sibling_score(parent_score, ranked, rank):
-    """The score, log q(u), of a node's next sibling.
-
-    parent_score: of the parent; ranked: the slot's log q, best first, a list; rank: the node's,
-    from 0. Example: parent -1, ranked (-.5, -1.5, -2), rank 0: -2.5.
-    """
-    raise NotImplementedError("not yet: sibling_score")
-
-
 # *** Start with the most probable first token in the heap. Pop the best prefix, `yield` it as
 # (token, row of its parent, mass), then push its next sibling and its first child, until the
 # heap is empty. The root is row 0 and is not yielded; the first node that is yielded is row 1.
-# You may call children(prefix) for a tuple of tokens that begins with the root (what may follow
-# it: log-probabilities, best first, and the tokens; two empty lists where nothing may),
-# heapq.heappush(heap, entry), heapq.heappop(heap) (the smallest entry; tuples compare by their
-# first number), child_score(score, ranked_below), sibling_score(parent_score, ranked, rank) and
-# math.exp. A good entry is (-score, parent, rank): the parent's row, and the rank from 0.
+# Scores are logarithms, so they add up: what is a sibling's score, what a first child's?
+# heapq.heappop gives the smallest entry; a good one is (-score, parent, rank): the parent's
+# row, and the rank from 0.
 # About 16 lines, 20 minutes.
 # Example: root 5, q_1 (.6, .4), q_2 (.9, .1), 3 pops: token, parent's row, mass -> [[0, 0,
 #   0.6], [0, 1, 0.54], [1, 0, 0.4]]
@@ -94,12 +63,45 @@ def best_first(root, children):
     raise NotImplementedError("not yet: best_first")
 
 
+# ** How many nodes pay? masses are those of the nodes, falling; ms[n] is what a round with n
+# nodes takes, ms[0] without any; rate is how many tokens a millisecond of the past rounds has
+# brought. Milliseconds that are spent here are missing elsewhere: what are they worth? Return
+# n, the smallest of equally good ones.
+# About 2 lines, 6 minutes.
+# Example: masses .3, .2, .1, ms 1, 3, 3, 6, rate .2 -> 2
+
+
+def best_size(masses, ms, rate):
+    """How many nodes a round should have, if all their masses are known.
+
+    masses: falling; ms[n]: what a round with n nodes takes, ms[0] without any; rate: tokens per
+    millisecond of the rounds so far. -> n, the smallest of equally good ones.
+    """
+    raise NotImplementedError("not yet: best_size")
+
+
+# ** By which law did this draft come? It was drawn from q, (V,); token x was sent to the judge
+# only where sent[x], (V,) of booleans, and where it was hidden the target wrote a token of its
+# own. The rule is told q. Count every round as one with a draft: return the law (V,) that the
+# drafts have then.
+# About 1 line, 6 minutes.
+# Example: q (.8, .2), the second token is hidden -> [0.96, 0.04]
+
+
+def law_if_hidden(q, sent):
+    """The law of a draft from q, (V,), if token x is sent to the judge only where sent[x].
+
+    sent (V,) bool. Where a draft is hidden the target writes a token of its own, which is booked as
+    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has.
+    """
+    raise NotImplementedError("not yet: law_if_hidden")
+
+
 # *** The children of a node that holds `token`, when they stand in slot level + 1: their log-
-# probabilities in falling order, and the tokens, two lists of at most self.most. You may call
-# numpy and self.logits (L, V), the pass's logits, row `level` is the slot's; self.table (L, V,
-# V), self.table[level, token] is what the token before adds to them; self.temperature, which
-# divides the sum before the softmax. np.logaddexp.reduce(x) is the logarithm of sum(exp(x)),
-# np.argsort(-x, kind='stable') ranks from the largest down.
+# probabilities in falling order, and the tokens, two lists of at most self.most. In numpy:
+# self.logits (L, V), the pass's logits, row `level` is the slot's; self.table (L, V, V),
+# self.table[level, token] is what the token before adds to them; self.temperature divides the
+# sum before the softmax.
 # About 5 lines, 10 minutes.
 # Example: level 0, token 2, logits[0] = log (.5, .3, .2), table[0, 2] = log (1, 4, 1),
 #   temperature 1, most 3: exp of the log-probabilities, tokens -> [[0.631579, 0.263158,
@@ -112,3 +114,6 @@ def below(self, level, token):
     level: from 0; token: the one before the slot.
     """
     raise NotImplementedError("not yet: below")
+
+
+# make_exercises.py knows by this line whether you have written here: a8cddffc6b60

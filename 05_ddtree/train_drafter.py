@@ -10,7 +10,6 @@ from dataclasses import asdict
 
 import torch
 
-from nanogpt import graphs
 from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
 from nanogpt.packing import for_decoding, pack, packed_dtype
@@ -117,6 +116,16 @@ def get_drafter(target, dataset, block_config, device, retrain=False, recipe=REC
     return drafter.eval()
 
 
+def random_drafter(target, seed, length=4, n_layer=2, transition=False):
+    """A drafter with random weights in float64 on a small target, for the proofs."""
+    torch.manual_seed(seed)
+    config = BlockConfig(length, n_layer, (0, 1, 2), transition=transition)
+    drafter = BlockDrafter(target, config).double().eval()
+    for parameter in drafter.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return drafter.requires_grad_(False)
+
+
 def drafter_for_decoding(drafter, target):
     """A copy of the drafter on the decoding copy of its target, in the target's precision."""
     twin = BlockDrafter(target, drafter.config).to(target.device).eval().requires_grad_(False)
@@ -125,16 +134,16 @@ def drafter_for_decoding(drafter, target):
     dtype = packed_dtype(target)
     if dtype is not None:
         pack(twin, dtype)
-    return graphs.capture(twin, graphs.CapturedDrafter)
+    return twin
 
 
-def get_target_and_drafter(args, dataset, device, transition=True):
+def get_target_and_drafter(args, dataset, device):
     """A target and its drafter, trained or loaded -> decoding copies of both.
 
-    args: the flags of cli.parser and cli.target_flags; transition: see BlockConfig.
+    args: the flags of cli.parser and cli.target_flags.
     """
     trained = get_gpt(args.size, dataset, device, args.retrain)
-    drafter = get_drafter(trained, dataset, BlockConfig.reading(trained, transition=transition),
-                          device, args.retrain)
+    drafter = get_drafter(
+        trained, dataset, BlockConfig.reading(trained), device, args.retrain)
     target = for_decoding(trained, args.precision)
     return target, drafter_for_decoding(drafter, target)

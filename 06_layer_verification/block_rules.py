@@ -1,5 +1,8 @@
 """Rules that judge whole paths directly, without a single-step rule: BV, GBV, TRV.
 
+`block_verification` is BV for chapter 01's loop, one chain and its coins. The others judge B trees
+at once and flip none.
+
     BV    block verification: one chain, the optimum there; equal to LV of SpS
     GBV   greedy multi-path block verification: picks one of several chains, then BV
     TRV   traversal verification: recursive rejection from the leaves up, on any tree
@@ -9,7 +12,9 @@ Sources: BV: Sun et al. 2025 (2403.10444). GBV: Thomas & Pal 2026 (2602.16961). 
 """
 
 import numpy as np
+import torch
 
+from chain_specdec import acceptance_probability, residual  # chapter 01
 from layer_verification import TreeRule
 from single_step_rules import TINY
 
@@ -21,6 +26,29 @@ def coin(weight, target, draft):
 
 
 # ---------------------------------------------------------------- one chain
+
+
+def block_verification(drafted, draft_probs, target_probs, dice):
+    """BV in the place of chapter 01's `accept`: the chain is judged as a whole.
+
+    drafted: K tokens; draft_probs: K rows (V,), what they were drawn from; target_probs (K + 1, V).
+    -> n, how many drafts are accepted, and the next token, which is always the target's.
+    """
+    # a[i]: P[the accepted path goes through draft i | the drafts down to i]. It is chapter 01's
+    # coin, min(1, a p / q): a stands before p, since the target wants so much of p here.
+    a = [1.0]
+    for i, token in enumerate(drafted):
+        a.append(acceptance_probability(a[i] * target_probs[i], draft_probs[i], token))
+    if dice.flip(a[-1]):  # the last draft is asked first: nothing goes on from it
+        return len(drafted), dice.draw(target_probs[len(drafted)])
+    for n in reversed(range(len(drafted))):
+        wanted, q = a[n] * target_probs[n], draft_probs[n]  # (V,), (V,)
+        # s: what goes on from draft n, on average; with a = 1 it is chapter 01's alpha.
+        sent = float(torch.minimum(wanted, q).sum())
+        # h: what is left of its score, among the rounds in which nothing goes on from here. At the
+        # root a = 1, so h = 1: it takes all that is left.
+        if n == 0 or sent < 1 and dice.flip(max(a[n] - sent, 0.0) / (1 - sent)):
+            return n, dice.draw(residual(wanted, q))
 
 
 def block_verify(tokens, draft_probs, target_probs):

@@ -27,7 +27,7 @@ Sources: the value: Hu et al. 2025; the rule: Thomas & Pal 2026 (2511.15898); Ca
 
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from math import factorial, prod
+from math import comb, factorial
 
 import numpy as np
 
@@ -63,8 +63,7 @@ def tuples(V, k):
     -> tokens (S, k); member (S, V), 1 where the token occurs; orders (S,), how many sequences of
     draws give it. Raises ValueError if the table would not fit.
     """
-    size = prod(range(V, V + k)) // factorial(k)
-    refuse_large(size * V, V, k)
+    check_size(V, k, 1)
     tokens = np.array(list(combinations_with_replacement(range(V), k)))
     counts = (tokens[:, :, None] == np.arange(V)).sum(1)  # (S, V)
     factorials = np.array([factorial(j) for j in range(k + 1)])
@@ -75,17 +74,19 @@ def tuples(V, k):
 @lru_cache(maxsize=64)
 def pairs(V, k):
     """(S, V * V): 1 where both tokens occur in the tuple. Raises ValueError as `tuples`."""
+    check_size(V, k)
     _, member, _ = tuples(V, k)
-    refuse_large(member.size * V, V, k)
     return (member[:, :, None] * member[:, None, :]).reshape(len(member), V * V)
 
 
-def refuse_large(entries, V, k):
-    """Raises ValueError if a table of so many entries is more than a laptop should hold."""
+def check_size(V, k, power=2):
+    """Raises ValueError if a table of V ** power entries for each row of `tuples` would not fit."""
+    entries = comb(V + k - 1, k) * V ** power
     if entries > LARGEST_TABLE:
         raise ValueError(
             f"GR with {V} possible tokens and {k} children needs a table of {entries} entries, and "
-            f"{LARGEST_TABLE} is the limit; truncate the draft distribution (top_k=20, say)"
+            f"{LARGEST_TABLE} is the limit; take fewer children, or truncate the draft "
+            "distribution (a smaller top_k)"
         )
 
 
@@ -115,7 +116,7 @@ class CappedGR:
     def __init__(self, draft_probs, target_mass, k):
         # Only tokens that can be drawn take part: with the top 20 of a large vocabulary the tables
         # of tuples are small. possible (n, K): each problem's own, by falling probability.
-        K = (draft_probs > 0).sum(-1).max(initial=1)
+        K = int((draft_probs > 0).sum(-1).max(initial=1))
         self.possible = np.argsort(-draft_probs, axis=-1, kind="stable")[:, :K]
         self.draft, self.k = pick(draft_probs, self.possible), k  # (n, K)
         self.target = np.where(self.draft > 0, pick(target_mass, self.possible), 0)

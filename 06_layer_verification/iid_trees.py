@@ -106,11 +106,11 @@ def shape_parents(children_of, branching, depth):
         below = []
         for row, index, family in layer:
             k = children_of(branching, t, index, family)  # settled before anything is drawn
-            below += [(len(parents) + i, i, k) for i in range(k)]
-            parents += [row] * k  # siblings get neighbouring rows
-            if len(parents) > LARGEST_TREE:
+            if len(parents) + k > LARGEST_TREE:
                 raise ValueError(f"branching {branching} and depth {depth} make a tree of more "
                                  f"than {LARGEST_TREE} nodes")
+            below += [(len(parents) + i, i, k) for i in range(k)]
+            parents += [row] * k  # siblings get neighbouring rows
         layer = below
     return parents
 

@@ -240,12 +240,12 @@ class TokenVerification(LiftedRule):
 # ---------------------------------------------------------------- the loop
 
 
-def decode_layered(target, model, rule, parents, prompt, sampler, dice, draft_sampler=None):
+def decode_layered(target, model, rule, parents, prompt, sampler, dice):
     """Decode with drawn trees that a rule of this chapter judges: chapter 02's loop. Yields Steps.
 
     model: TreeBigram or TreeGPT; rule: a TreeRule, as LayerVerification(KSEQ); parents: the trees'
-    shape, see shape_parents; draft_sampler: of the drafts, the target's where none is given.
+    shape, see shape_parents; sampler: of the drafts, too.
     """
     # The rule may be any that knows q: the tree carries what its children were drawn from.
-    drafter = SampledTreeDrafter(model, parents, draft_sampler or sampler, dice)
+    drafter = SampledTreeDrafter(model, parents, sampler, dice)
     return speculate(target, drafter, prompt, sampler, dice, rule)

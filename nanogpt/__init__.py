@@ -6,14 +6,18 @@
     data.py        corpora and tokenizers         sizes.py      named models, their recipes
     train.py       the training loop, Muon
     checkpoint.py  files of weights               weights.py    makes those that come along
-    graphs.py      CUDA graphs                    cli.py        flags, tables, the terminal
-    transformers_model.py  published models
+    gpu/           a round as one launch          terminal.py   one way to say no, tables
+    chapter.py     what a chapter declares: Loop, Model
+    run.py         its script                     cli.py        flags that all scripts share
+    engine.py      several requests in one forward
+    paging.py      their cache, in pages          drafting.py   their drafts
     bench.py       the runner: milliseconds, c(N), who is faster; a text decoded again
-    does_it_pay.py all chapters in one run: the closing lesson's numbers
-    exact/         enumeration: the proof that a rule loses nothing
+    does_it_pay.py the contest of all methods      three_numbers.py  on a machine of yours
+    before.py      an earlier run, the closing lesson's riddle
+    exact/         enumeration: the proof that a rule loses nothing; a debugging kit
     pictures/      everything that draws, records or animates; nothing above imports it
 
-Chapters import from here, never the other way round.
+Chapters import from here. The other way round there is one door, chapter.py.
 """
 
 import sys
@@ -21,6 +25,17 @@ from pathlib import Path
 
 # A chapter's folder starts with a digit, so it is no package: its modules are imported by their
 # plain names, `from tree_attention import Tree`, and this is the one place that makes it possible.
-# At the end of the path: a script's own folder, with its own bench.py, stays first.
+# At the end of the path: module names are unique, so the order tells nothing.
 sys.path += [folder for folder in map(str, sorted(Path(__file__).resolve().parents[1].glob("0?_*")))
              if folder not in sys.path]
+
+
+def quiet_stop(kind, error, trace):
+    """Ctrl-C ends a script without a traceback, in the seconds of its imports, too."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("\nstopped", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = quiet_stop  # behind the imports `run` does it; notebooks have their own

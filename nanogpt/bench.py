@@ -1,10 +1,9 @@
 """The runner: decode the same prompts with every decoder, in turn, and say who is faster and why.
 
-A decoder is start(prompt, seed) -> a generator of Steps; a registry is {name: start}, with plain
-decoding under the name PLAIN. A chapter's bench.py brings its registry and its own sweeps; what
-stands here knows no chapter.
+A decoder is start(prompt, seed) -> a generator of Steps. Plain decoding has the name PLAIN, the
+others come from the chapters' LOOPS, see decoders in chapter.py.
 
-    results = compare(registry, prompts, 128)    # {name: list of Generation, one per prompt}
+    results = compare(starts, prompts, 128)      # {name: list of Generation, one per prompt}
     print_results(results, curve)                # the table
     print_account(results)                       # where a round's milliseconds go
     cost_curve(target)                           # c(N): the time of N rows
@@ -15,13 +14,17 @@ Sums over sums everywhere, tau and speed-ups alike: a long text counts more than
 import gc
 import statistics
 import time
+from collections import defaultdict
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from nanogpt.cli import print_table
 from nanogpt.decoding import collect, collecting, plain_decode, timed
 from nanogpt.device import device_name, synchronize
+from nanogpt.gpu.graphs import captured
+from nanogpt.gpu.plain import plain_in_launches
 from nanogpt.packing import precision_of
 from nanogpt.sampling import Dice
 from nanogpt.sizes import SIZES
@@ -84,8 +87,19 @@ def interpolate(curve, n):
 
 
 def plain(target, sampler):
-    """The decoder that every registry begins with: one forward, one token."""
-    return lambda prompt, seed: plain_decode(target, prompt, sampler, Dice(seed))
+    """The decoder that every table begins with: one forward, one token. On a GPU it is told of
+    several tokens at once, as it is of the drafts of a round (gpu/plain.py)."""
+    decode = plain_in_launches if captured(target) else plain_decode
+    return lambda prompt, seed: decode(target, prompt, sampler, Dice(seed))
+
+
+def plains(target, sampler, name=PLAIN):
+    """{name: `plain`}; on a GPU beside it the form that waits for every token."""
+    found = {name: plain(target, sampler)}
+    if captured(target):
+        found[f"{name}, token by token"] = lambda prompt, seed: plain_decode(
+            target, prompt, sampler, Dice(seed))
+    return found
 
 
 def take_turns(runs, turn):
@@ -106,22 +120,23 @@ def take_turns(runs, turn):
     return finished
 
 
-def compare(registry, prompts, max_new_tokens, turn=None):
+def compare(starts, prompts, max_new_tokens, turn=None, progress=None):
     """Decode every prompt with every decoder, in turn, in one process.
 
-    turn: tokens until the next decoder's turn (see take_turns); default the whole text.
+    turn: tokens until the next decoder's turn (see take_turns); default the whole text;
+    progress: what stands before a bar that shows how many prompts are done; default no bar.
     -> {name: list of Generation, one per prompt}.
     """
-    names = list(registry)
+    names = list(starts)
     for name in names:  # warm up: the first calls pay for memory and kernels
-        collect(registry[name](prompts[0], 0), min(8, max_new_tokens))
+        collect(starts[name](prompts[0], 0), min(8, max_new_tokens))
     gc.collect()
     gc.freeze()  # else a collection of everything, 0.2 s long, hits some decoder in mid-step
     results = {name: [] for name in names}
     try:
-        for i, prompt in enumerate(prompts):
+        for i, prompt in enumerate(tqdm(prompts, progress, disable=progress is None)):
             # The order rotates, so that none always goes first; prompt i has seed i for everybody.
-            runs = {name: collecting(timed(registry[name](prompt, i)), max_new_tokens)
+            runs = {name: collecting(timed(starts[name](prompt, i)), max_new_tokens)
                     for name in names[i % len(names):] + names[:i % len(names)]}
             for name, generation in take_turns(runs, turn or max_new_tokens).items():
                 results[name].append(generation)
@@ -158,17 +173,26 @@ def two_standard_errors(values):
     return 2 * statistics.stdev(values) / len(values) ** 0.5
 
 
+def ratio_error(tokens, rounds):
+    """Two standard errors of sum(tokens) / sum(rounds), from the spread over the texts (nan if
+    there is only one). tokens, rounds: a number for each text.
+
+    Example: texts of 6 and of 2 tokens, 2 rounds each: the ratio is 2, each text 2 tokens off: 2.
+    """
+    n, ratio = len(rounds), sum(tokens) / max(sum(rounds), 1)
+    if n < 2:
+        return float("nan")
+    off = sum((ours - ratio * theirs) ** 2 for ours, theirs in zip(tokens, rounds, strict=True))
+    return 2 * (off * n / (n - 1)) ** 0.5 / sum(rounds)
+
+
 def tau_uncertainty(generations):
-    """Two standard errors of tau, from its spread over the prompts (nan if there is only one).
+    """Two standard errors of tau, see ratio_error.
 
     The rounds of one text are not independent: where it loops, all of them do well.
-    Example: texts of 6 and of 2 tokens, 2 rounds each: tau 2, each text 2 tokens off, 2.
     """
-    if len(generations) < 2:
-        return float("nan")
-    tau, n = summarize(generations)["tau"], len(generations)
-    off = sum((len(g.tokens) - 1 - tau * len(g.steps)) ** 2 for g in generations)
-    return 2 * (off * n / (n - 1)) ** 0.5 / sum(len(g.steps) for g in generations)
+    return ratio_error([len(g.tokens) - 1 for g in generations],
+                       [len(g.steps) for g in generations])
 
 
 def ms_per_token(generations):
@@ -260,10 +284,10 @@ def print_contest(results, temperature, curve):
     print_account(results)
 
 
-def print_tables(args, target, prompts, samplers, registry_of, more="", turn=TURN):
+def print_tables(args, target, prompts, samplers, starts_of, more="", turn=TURN):
     """A contest and its tables for every sampler -> {temperature: results}.
 
-    args: the flags of cli.decoding_flags; registry_of(sampler) -> {name: start};
+    args: the flags of cli.decoding_flags; starts_of(sampler) -> {name: start};
     more: what the chapter adds to the line on the setting; turn: see compare.
     """
     print(f"\n{SIZES[args.size].label} target in {precision_of(target)} on "
@@ -274,7 +298,7 @@ def print_tables(args, target, prompts, samplers, registry_of, more="", turn=TUR
     for sampler in samplers:
         curve = cost_curve(target, repeats=15)  # anew for each table: a machine's load changes
         results = tables[sampler.temperature] = compare(
-            registry_of(sampler), prompts, args.max_new_tokens, turn)
+            starts_of(sampler), prompts, args.max_new_tokens, turn)
         print_contest(results, sampler.temperature, curve)
     return tables
 
@@ -333,9 +357,14 @@ def gain(rounds, others):
     return tau(rounds) / tau(others) - 1, 2 * statistics.stdev(without) * (n - 1) / n ** 0.5
 
 
-def print_gains(rounds, other, *routers):
-    """By how much these routers beat another. rounds: {router: replays of the same texts}."""
-    print(f"tokens per forward, over {other}:")
-    for router in routers:
-        more, error = gain(rounds[router], rounds[other])
-        print(f"  {router}: {more:+.1%} \u00b1 {error:.1%}")
+def calibration(opinions):
+    """How many drafts each head got for each that it said it would get -> {kind: [a ratio a head]};
+    under None the ratios over all kinds.
+
+    opinions: for each position of some texts its kind and, for each head, what it got and said.
+    """
+    sums = defaultdict(float)
+    for kind, heads in opinions:
+        for key in (kind, None):
+            sums[key] = sums[key] + np.array(heads)  # (heads, 2)
+    return {key: (total[:, 0] / total[:, 1]).tolist() for key, total in sums.items()}

@@ -10,13 +10,19 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
+import zipfile
 from pathlib import Path
 
 import torch
 
 CHECKPOINTS = Path(__file__).resolve().parent.parent / "data" / "checkpoints"
 WEIGHTS = CHECKPOINTS.with_name("weights")
+SAID = {"config", "sha256", "validation_loss", "seconds", "machine"}  # in the index, of each file
+ADVICE = "is damaged; `git checkout data/weights` or a new download brings it back"
+
+log = logging.getLogger(__name__)  # a script prints it, see cli.run; a lesson does not
 
 
 def checkpoint_path(name, config, folder=None):
@@ -34,23 +40,44 @@ def fingerprint(model):
     return digest.hexdigest()[:16]
 
 
-def shipped(config):
-    """The weights that came along for exactly these settings -> (path, what the index says of it).
+def sha256(path):
+    """Of a file, in hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    None if there are none for them. Raises ValueError if the index is damaged.
+
+def read_index():
+    """{name of a file in data/weights: what the index says of it}, {} if there is no index.
+
+    Raises ValueError if the index is damaged.
     """
     index = WEIGHTS / "index.json"
     try:
         entries = json.loads(index.read_text(encoding="utf-8"))
-        # As JSON has it: a tuple of the settings is a list there.
-        found = [(WEIGHTS / name, entry) for name, entry in entries.items()
-                 if entry["config"] == json.loads(json.dumps(config)) and (WEIGHTS / name).exists()]
+        whole = all(entry.keys() >= SAID for entry in entries.values())
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
-        raise ValueError(f"{index} is damaged; `git checkout data/weights` brings it back, "
-                         "--retrain does without") from None
-    return found[0] if found else None
+        return {}
+    except (ValueError, AttributeError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{index} {ADVICE}, --retrain does without")
+    return entries
+
+
+def shipped(config):
+    """The file of the weights that came along for exactly these settings, or None.
+
+    Raises ValueError if it, or the index, is damaged.
+    """
+    config = json.loads(json.dumps(config))  # as JSON has it: a tuple is a list there
+    for name, said in read_index().items():
+        path = WEIGHTS / name
+        if said["config"] == config and path.exists():
+            if sha256(path) != said["sha256"]:
+                raise ValueError(f"{path} {ADVICE}, --retrain does without")
+            log.info("weights: data/weights/%s, trained by this script in %s s on %s; --retrain "
+                     "trains anew", name, said["seconds"], said["machine"])
+            return path
+    return None
 
 
 def save_checkpoint(path, config, state):
@@ -73,25 +100,37 @@ def save_checkpoint(path, config, state):
             temporary.unlink(missing_ok=True)
 
 
-def load_checkpoint(path, config, device="cpu"):
-    """The saved state, or None if there is no such file.
-
-    Raises ValueError if the file is damaged or belongs to other settings.
-    """
-    if not path.exists():
-        return None
+def updates_in(path):
+    """How many updates the weights in a file have had; 0 if there is no such file."""
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
-        if not isinstance(state, dict):
-            raise TypeError(type(state))
-        saved = state["config"]
+        return torch.load(path, mmap=True, weights_only=True)["step"]  # no weights are read
     except Exception:  # bytes that are no checkpoint make torch.load raise nearly anything
-        raise ValueError(
-            f"checkpoint {path} is damaged or no checkpoint of this project; "
-            "delete it or run with --retrain"
-        ) from None
-    if saved != config:
-        raise ValueError(
-            f"checkpoint {path} belongs to other settings; delete it or run with --retrain"
-        )
-    return state
+        return 0
+
+
+def restore(model, path, config, steps, optimizer=None):
+    """Load a file into a model, and into its optimizer -> the updates that they have had.
+
+    steps: how many may be in it. Raises ValueError if the file cannot be read, is damaged, or
+    belongs to other settings.
+    """
+    what = "is damaged or no checkpoint of this project"
+    try:
+        content = io.BytesIO(path.read_bytes())
+        device = next(model.parameters()).device
+        saved = torch.load(content, map_location=device, weights_only=True)
+        if saved["config"] == config:
+            model.load_state_dict(saved["model"])
+            if optimizer is not None:
+                optimizer.load_state_dict(saved["optimizer"])
+            finite = all(tensor.isfinite().all() for tensor in model.state_dict().values())
+            # torch reads over flipped bits; but the file is a ZIP archive, with checksums.
+            if finite and saved["step"] in steps and not zipfile.ZipFile(content).testzip():
+                return saved["step"]
+        else:
+            what = "belongs to other settings"
+    except OSError as error:
+        raise ValueError(f"checkpoint {path} cannot be read: {error.strerror}") from None
+    except Exception:  # see above
+        pass
+    raise ValueError(f"checkpoint {path} {what}; delete it")

@@ -60,11 +60,20 @@ class CharTokenizer:
 
 
 class BPETokenizer:
-    """The shipped byte pairs; decoding never fails (a broken UTF-8 sequence shows as U+FFFD)."""
+    """The shipped byte pairs; decoding never fails (a broken UTF-8 sequence shows as U+FFFD).
 
-    def __init__(self, path=VOCABULARY):
-        lines = path.read_text(encoding="ascii").splitlines()  # 'base64 rank', as tiktoken has it
-        ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
+    Raises ValueError if the file does not hold `size` tokens.
+    """
+
+    def __init__(self, path=VOCABULARY, size=768):
+        try:  # lines of 'base64 rank', as tiktoken has it
+            lines = path.read_text(encoding="ascii").splitlines()
+            ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
+        except ValueError:
+            ranks = {}
+        if sorted(ranks.values()) != list(range(size)):
+            raise ValueError(f"vocabulary {path} is damaged; `git checkout data` or a new download "
+                             "brings it back")
         self.encoding = tiktoken.Encoding(
             "shakespeare-bpe", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={})
         self.vocab_size = len(ranks)
@@ -87,7 +96,6 @@ def load_tokenizer(name, text):
 class Dataset:
     """A tokenized corpus: train and val are 1-D long tensors."""
 
-    name: str
     tokenizer_name: str
     tokenizer: object
     train: torch.Tensor
@@ -124,16 +132,47 @@ def load_dataset(corpus="shakespeare", tokenizer="char"):
     coder = load_tokenizer(tokenizer, text)
     train, val = hold_out(text, stretches=10 if corpus == "shakespeare" else 1)
     train, val = torch.tensor(coder.encode(train)), torch.tensor(coder.encode(val))
-    if len(val) < 600:
+    if len(train) + len(val) < 6000:
         raise ValueError(
             f"corpus '{corpus}' has {len(train) + len(val)} tokens; at least 6000 are needed"
         )
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return Dataset(corpus, tokenizer, coder, train, val, digest)
+    return Dataset(tokenizer, coder, train, val, digest)
+
+
+def spread_starts(dataset, count, length):
+    """Where `count` stretches of `length` tokens begin that lie evenly over the validation text."""
+    last = max(len(dataset.val) - length - 1, 0)
+    return [round(i * last / max(count - 1, 1)) for i in range(count)]
 
 
 def held_out_prompts(dataset, count, length=64):
     """`count` prompts of `length` tokens, spread evenly over the validation text -> lists."""
-    last = max(len(dataset.val) - length - 1, 0)
-    starts = [round(i * last / max(count - 1, 1)) for i in range(count)]
+    return [dataset.val[start:start + length].tolist()
+            for start in spread_starts(dataset, count, length)]
+
+
+def untouched_prompts(dataset, count, length=64, but=24):
+    """`count` prompts of the validation text that share no token with any of held_out_prompts, up
+    to `but` of them: with those shapes and budgets were chosen, and whoever is compared on these
+    was chosen on other text.
+
+    Raises ValueError if there are not so many.
+    """
+    taken = torch.zeros(len(dataset.val), dtype=torch.bool)
+    for n in range(1, but + 1):
+        for start in spread_starts(dataset, n, length):
+            taken[start:start + length] = True
+    free, start = [], 0
+    while start + length < len(dataset.val):
+        here = taken[start:start + length]
+        if here.any():
+            start += 1 + int(here.nonzero()[-1])  # behind the last token that is taken
+        else:
+            free.append(start)
+            start += length
+    if count > len(free):
+        raise ValueError(f"prompts is {count}; the validation text has {len(free)} on which "
+                         "nothing was chosen")
+    starts = [free[i * len(free) // count] for i in range(count)]  # evenly
     return [dataset.val[start:start + length].tolist() for start in starts]

@@ -18,12 +18,14 @@ class Step:
     drafted: how many draft tokens were verified.
     seconds: wall time by verb, if somebody asked for it: see `timed`.
     detail: the chapter's own record of the round, ChainRound (01) or TreeRound (02).
+    form: "eager", or "one launch" where a GPU ran the whole round at once (gpu/rounds.py).
     """
 
     tokens: list
     drafted: int = 0
     seconds: dict = field(default_factory=dict)
     detail: object = None
+    form: str = "eager"
 
 
 class Context:

@@ -1,189 +1,409 @@
-"""Does it pay? Every chapter's decoders in one run, on the same prompts with the same seeds.
+"""Does it pay? All methods of all chapters in one contest: one target, the same held-out prompts,
+in turns, each method with its whole curve of budgets.
 
-    python -m nanogpt.does_it_pay                                        # the tables
     python -m nanogpt.does_it_pay --save nanogpt/measured/my-machine.json
+    python -m nanogpt.does_it_pay --temperatures 0 --save FILE   # in pieces, into one file
+    python -m nanogpt.does_it_pay --only "one head" --prompts 6  # a look at some of them
+    python -m nanogpt.does_it_pay --show FILE FILE               # what was stored; the range
 
-What was saved in nanogpt/measured stands in the closing lesson beside what it measures itself.
+Who stands in it, and with which budgets, each chapter's LOOPS say (`contest`). Prompts are those
+on which nothing was ever chosen. One formula for speed-up, here and in every lesson:
+
+    speed-up = tokens a round / price of the round in plain steps
+
+A plain step is that of the fastest plain decoding on this machine, in whichever precision.
 """
 
 import json
-from importlib import import_module
+import platform
+import re
+from collections import defaultdict
 from pathlib import Path
+from statistics import median
+
+import torch
 
 from nanogpt import cli
 from nanogpt.bench import (
-    PLAIN,
+    TURN,
+    VERBS,
+    compare,
     cost_curve,
-    ms_per_token,
     paired,
-    print_tables,
+    plain,
+    plains,
+    ratio_error,
     summarize,
 )
-from nanogpt.data import held_out_prompts
+from nanogpt.chapter import chapters
+from nanogpt.data import untouched_prompts
 from nanogpt.device import device_name
 from nanogpt.packing import for_decoding, precision_of
-from nanogpt.sampling import Sampler
-from nanogpt.train import get_gpt
+from nanogpt.run import trained_cast
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.sizes import SIZES
+from nanogpt.three_numbers import alpha_of
 
 MEASURED = Path(__file__).parent / "measured"
+TEMPERATURES = (0.0, 0.6, 1.0)
+PLAINLY = "plain"  # the family of plain decoding
+HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)
 
-# ---------------------------------------------------------------- the decoders
-
-
-def small_gpt(target, small, sampler):
-    """{method and rule: start(prompt, seed)}: plain decoding, and chapter 01's chain of 4."""
-    draft = import_module("chain_specdec").GPTDraft(small)
-    chains = import_module("01_chain_specdec.bench").registry(target, {"57K": draft}, (4,), sampler)
-    return {PLAIN: chains[PLAIN], "01 chain of 4, p/q": chains["57K, K=4"]}
+# ---------------------------------------------------------------- who takes part
 
 
-def load_decoders(dataset, device, size="baby", precision="auto"):
-    """-> the target and registry(sampler) -> {chapter, method and rule: start(prompt, seed)}, plain
-    decoding first.
+def contestants(only=""):
+    """Every loop of every chapter at every budget of its contest -> {name: (Loop, budget, facts)}.
 
-    What needs drafts that are drawn is left out at temperature 0: there it would be a chain.
+    facts: what a file keeps of it; only: a regular expression that a name must match.
+    Raises ValueError if none does.
     """
-    # No chapter is imported before it is asked for: the stage stands without them.
-    tree, routed, merged, ddtree, layers = (import_module(f"{name}.bench") for name in (
-        "02_tree_attention", "03_dual_draft_routing", "04_merged_trees", "05_ddtree",
-        "06_layer_verification"))
-    trees, train_heads, train_drafter = (import_module(name) for name in (
-        "tree_attention", "train_heads", "train_drafter"))
-    config = import_module("block_diffusion").BlockConfig
-    trained = get_gpt(size, dataset, device)
-    pair = train_heads.get_heads(trained, dataset, device)
-    drafter = train_drafter.get_drafter(trained, dataset, config.reading(trained), device)
-    target = for_decoding(trained, precision)
-    small = for_decoding(get_gpt("draft", dataset, device), precision)
-    heads = train_heads.heads_for_decoding(pair, target)
-    block = train_drafter.drafter_for_decoding(drafter, target)
-    price = ddtree.measured_price(target, block, held_out_prompts(dataset, 1)[0])
-
-    def registry(sampler):
-        starts = small_gpt(target, small, sampler)
-        starts["02 tree 2-2-1-1, walk or multi-round"] = tree.registry(
-            target, {"57K": trees.TreeGPT(small)},  # its own: the methods take turns
-            sampler, trees.multi_round if sampler.temperature > 0 else trees.walk,
-            [(2, 2, 1, 1)])["57K, tree 2-2-1-1"]
-        starts["03 routed heads, 8 nodes, walk"] = routed.registry(
-            target, heads, sampler, 8)["routed"]
-        starts["04 trie of both heads, 16 nodes, walk"] = merged.registry(
-            target, heads, sampler, 8)["trie-merged, 16"]
-        blocks = ddtree.registry(target, block, sampler, (), (15,), price)
-        starts |= {f"05 {name}{rule}": blocks[name] for name, rule in (
-            (ddtree.conditional_name(15), ", walk"), (ddtree.PRICED, ", walk"), (ddtree.DRAWN, ""))
-            if name in blocks}
-        if sampler.temperature > 0:
-            starts["06 two drawn chains of 4, LV + K-SEQ"] = layers.registry(
-                target, trees.TreeGPT(small), sampler,
-                Sampler(sampler.temperature, top_k=20), "multi-chain", 2, 4)["LV + K-SEQ"]
-        return starts
-
-    return target, registry
+    found = {f"{chapter.number} {loop.title(budget)}": (loop, budget, {
+        "chapter": chapter.number, "loop": loop.name, "budget": budget,
+        "family": loop.family, "drawn": loop.drawn})
+        for chapter in chapters() for loop in chapter.loops for budget in loop.contest}
+    try:
+        kept = {name: entry for name, entry in found.items() if re.search(only, name)}
+    except re.error as error:
+        raise ValueError(f"only is '{only}'; it must be a regular expression: {error}") from None
+    if not kept:
+        raise ValueError(f"only is '{only}', which matches no method; there are: "
+                         + "; ".join(found))
+    return kept
 
 
-# ---------------------------------------------------------------- numbers that can be kept
+def plain_targets(m, prompts):
+    """The target in each precision that can win here -> {name: GPT}, and what their steps take,
+    {name: ms}. m: see Cast, with m.trained in float32."""
+    targets = {}
+    for precision in ("float32", "bfloat16"):
+        try:
+            same = precision == precision_of(m.target)
+            targets[f"plain, {precision}"] = (
+                m.target if same else for_decoding(m.trained, precision))
+        except ValueError:  # it cannot be had here
+            continue
+    runs = compare({name: plain(target, Sampler()) for name, target in targets.items()},
+                   prompts[:2], 32, TURN)
+    ms = {name: summarize(texts)["ms_per_step"] for name, texts in runs.items()}
+    return {name: target for name, target in targets.items()
+            if ms[name] < HOPELESS * min(ms.values())}, ms
 
 
-def measured(target, tables):
-    """What a run found, ready for JSON: c(N), and for each method tau, the milliseconds a
-    token of each text, and those of an average round, by verb.
+def forgetful(steps):
+    """The same Steps without their records: those of a hundred methods would fill the memory."""
+    for step in steps:
+        step.detail = None
+        yield step
 
-    tables: {temperature: results of nanogpt.bench.compare}, two prompts or more.
+
+def decoder(m, loop, budget, sampler):
+    """-> start(prompt, seed), see nanogpt.bench.compare."""
+    return lambda prompt, seed: forgetful(loop.steps(m, budget, prompt, sampler, Dice(seed)))
+
+
+# ---------------------------------------------------------------- what is kept of it
+
+
+def record(runs):
+    """A method's Generations -> rounds and milliseconds of each text; a round's drafts, and its
+    milliseconds by verb; in which form the rounds ran, as they say themselves."""
+    line, forms = summarize(runs), {step.form for text in runs for step in text.steps}
+    return {"rounds": [len(text.steps) for text in runs],
+            "ms": [round(1e3 * text.seconds, 2) for text in runs],
+            "drafts": round(line["drafted"], 2),
+            "verbs": [round(line["verb_ms"][verb], 4) for verb in VERBS],
+            "form": ", ".join(sorted(forms))}
+
+
+def held_up(texts):
+    """Which of a method's Generations took half as long again a round as their median, or more."""
+    ms = [text.seconds / max(len(text.steps), 1) for text in texts]
+    return [i for i, one in enumerate(ms) if one >= 1.5 * median(ms)]
+
+
+def measure(m, targets, entries, prompts, max_new_tokens, temperature):
+    """One contest -> the table of a temperature, ready for JSON.
+
+    targets: of plain_targets; entries: of contestants.
     """
-    return {"machine": device_name(target.device), "precision": precision_of(target),
-            "curve": list(cost_curve(target).items()),  # [N, ms]
-            "tables": {f"T = {T:g}": {name: {
-                "tau": line["tau"], "round_ms": line["ms_per_step"], "verb_ms": line["verb_ms"],
-                "ms_per_token": ms_per_token(runs),
-            } for name, runs in results.items() for line in [summarize(runs)]}
-                for T, results in tables.items()}}
+    sampler, curve = Sampler(temperature), cost_curve(m.target, repeats=15)
+    entries = {name: entry for name, entry in entries.items() if entry[0].runs_at(temperature)}
+    starts = {}
+    for name, target in targets.items():
+        starts |= plains(target, sampler, name)
+    facts = {name: {"family": PLAINLY} for name in starts} | {
+        name: facts for name, (*_, facts) in entries.items()}
+    starts |= {name: decoder(m, loop, budget, sampler)
+               for name, (loop, budget, _) in entries.items()}
+    runs = compare(starts, prompts, max_new_tokens, TURN, progress=f"temperature {temperature:g}")
+    for name, texts in runs.items():  # what something else on the machine held up: once more
+        for i in held_up(texts):
+            again = {name: lambda prompt, _, i=i, name=name: starts[name](prompt, i)}
+            texts[i] = compare(again, prompts[i:i + 1], max_new_tokens)[name][0]
+    return {"curve": [[n, round(ms, 4)] for n, ms in curve.items()],
+            "methods": {name: facts[name] | record(texts) for name, texts in runs.items()}}
 
 
-def load_measured(folder=MEASURED):
-    """{name of the file: what `measured` found on that machine}."""
-    return {path.stem: json.loads(path.read_text(encoding="utf-8"))
-            for path in sorted(folder.glob("*.json"))}
+def machine(device):
+    """A name for a file: device and, of a CPU, its model."""
+    name = device_name(device)
+    if device.type != "cpu":
+        return name
+    try:
+        model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:  # not on Linux
+        model = None
+    return f"{name}, {model[1].strip() if model else platform.processor() or platform.machine()}"
 
 
-def worth(table):
-    """{method: its tau, the price of its round in plain steps, their quotient, the speed-up}.
+def load(path):
+    """What a contest has stored. Raises ValueError if the file is none of its."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        return found | {"tables": dict(found["tables"])}
+    except (OSError, ValueError, TypeError, KeyError):
+        raise ValueError(f"'{path}' cannot be read as a contest; it must be a file that "
+                         "nanogpt.does_it_pay has saved") from None
 
-    table: a temperature's, of `measured`. Example: 3 tokens a round at a price of 1.5: 2x.
+
+def load_all(folder=MEASURED):
+    """{name of the file: what it holds}, all contests of a folder."""
+    return {path.stem: load(path) for path in sorted(folder.glob("*.json"))}
+
+
+def save(path, found):
+    """Write what a contest has found, a line a method."""
+    text = json.dumps(found, separators=(",", ":")).replace('},"', '},\n"')
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def begin(path, setting):
+    """The file that a run goes on with, {setting and tables}; a new one if there is none.
+
+    Raises ValueError if it was measured in another setting.
     """
-    step = table[PLAIN]["round_ms"]
-    return {name: (line["tau"], line["round_ms"] / step, line["tau"] * step / line["round_ms"])
-            for name, line in table.items()}
+    if not (path and path.exists() and path.stat().st_size):
+        return setting | {"tables": {}}
+    found = load(path)
+    for name, value in setting.items():
+        if found.get(name) != value:
+            raise ValueError(f"'{path}' was measured with {name} {found.get(name)!r}, this run has "
+                             f"{value!r}; save it in another file")
+    return found
 
 
-def behind(table, best):
+# ---------------------------------------------------------------- what it says
+
+
+def table_of(found, T):
+    """{method: its line} at temperature T. Raises ValueError if it was not measured."""
+    name = f"{T:g}"
+    if name not in found["tables"]:
+        raise ValueError(f"temperature is {name}; measured were {', '.join(found['tables'])}")
+    return found["tables"][name]["methods"]
+
+
+def baseline(methods):
+    """The name of the fastest plain decoding."""
+    return min((name for name, line in methods.items() if line["family"] == PLAINLY),
+               key=lambda name: sum(methods[name]["ms"]))
+
+
+def speedups(found, T):
+    """{method: (tokens a round, price of a round in plain steps, their quotient, the speed-up)}.
+
+    All texts together: a text of many rounds counts more. Example: 3 tokens at a price of 1.5: 2x.
+    """
+    methods, lines = table_of(found, T), {}
+    plain_line = methods[baseline(methods)]
+    step = sum(plain_line["ms"]) / sum(plain_line["rounds"])
+    for name, line in methods.items():
+        rounds = sum(line["rounds"])
+        tokens = found["tokens"] * len(line["rounds"]) / rounds
+        price = sum(line["ms"]) / rounds / step
+        lines[name] = tokens, price, tokens / price
+    return lines
+
+
+def taus(found, T, chapter, loop):
+    """{budget: tokens a round} of a loop of a chapter, budgets as the file has them."""
+    fast = speedups(found, T)
+    return {line["budget"]: fast[name][0] for name, line in table_of(found, T).items()
+            if line["family"] != PLAINLY and (line["chapter"], line["loop"]) == (chapter, loop)}
+
+
+def three_numbers(found, T, chain):
+    """What three_numbers.py wants to know, of this machine and the drafter of a chain
+    -> draft, bend, alpha. chain: the name of a method that drafts one token after the other."""
+    methods, curve = table_of(found, T), found["tables"][f"{T:g}"]["curve"]
+    line, (tokens, price, _) = methods[chain], speedups(found, T)[chain]
+    step = sum(line["ms"]) / sum(line["rounds"]) / price
+    # The straight line through c(1) that is nearest to c(2), .., c(32); a GPU's may be flat.
+    rises = [(n - 1, (ms - curve[0][1]) / step) for n, ms in curve if n <= 32]
+    slope = sum(x * y for x, y in rises) / sum(x * x for x, _ in rises)
+    return (line["verbs"][0] / line["drafts"] / step, 1 / max(slope, 1e-6),
+            alpha_of(tokens, line["budget"]))
+
+
+def tau_error(found, T, name):
+    """Two standard errors of a method's tokens a round, see bench.ratio_error."""
+    rounds = table_of(found, T)[name]["rounds"]
+    return ratio_error([found["tokens"]] * len(rounds), rounds)
+
+
+def behind(found, T, best):
     """{method: milliseconds a token more than `best`, text by text, and two standard errors}."""
-    return {name: paired(line["ms_per_token"], table[best]["ms_per_token"])
-            for name, line in table.items()}
+    ms = {name: [text / found["tokens"] for text in line["ms"]]
+          for name, line in table_of(found, T).items()}
+    return {name: paired(values, ms[best]) for name, values in ms.items()}
 
 
-def one_graph(table):
-    """The methods whose round is one CUDA graph: their time of verify holds the drafting, too."""
-    return [name for name, line in table.items() if name != PLAIN
-            and 10 * line["verb_ms"]["draft"] < line["verb_ms"]["verify"]]
+def leaders(found, T, among):
+    """-> the fastest of some methods, and a list of those that are level with it: what they take
+    more, text by text, is within its two standard errors."""
+    fast = speedups(found, T)
+    best = max(among, key=lambda name: fast[name][2])
+    more = behind(found, T, best)
+    return best, [name for name in among if name != best and more[name][0] <= more[name][1]]
 
 
-def fastest(table, among=()):
-    """The fastest method, and those level with it: their difference, text by text, is within its
-    two standard errors. among: names; default all methods and plain decoding."""
-    fast = {name: line[2] for name, line in worth(table).items() if name in (among or table)}
-    best = max(fast, key=fast.get)
-    level = [name for name, (more, error) in behind(table, best).items()
-             if name in fast and name != best and more <= error]
-    return best, level
+def groups(found, T):
+    """Which methods are compared with each other: {group: names}. All; those whose drafts are
+    picked, and drawn; and those with one kind of drafter."""
+    methods = table_of(found, T)
+    parts = defaultdict(list, {"all": list(methods), "picked": [], "drawn": []})
+    for name, line in methods.items():
+        if line["family"] != PLAINLY:
+            parts["drawn" if line["drawn"] else "picked"].append(name)
+            parts[line["family"]].append(name)
+    return {group: names for group, names in parts.items() if names}
 
 
-def markdown(columns, T):
-    """A table at temperature T: tau, and for every machine the speed-up and how far a method is
-    behind the best, which is bold. A star: one_graph, compared only with each other.
+def decide(files, T):
+    """Who should be taken? -> {group: {file: (best, level, lowest and highest speed-up of the best
+    over all files)}}. files: {name: of load}, those with this temperature count."""
+    files = {name: found for name, found in files.items() if f"{T:g}" in found["tables"]}
+    decided = defaultdict(dict)
+    for file, found in files.items():
+        for group, names in groups(found, T).items():
+            best, level = leaders(found, T, names)
+            decided[group][file] = best, level, span(files, T, best)
+    return dict(decided)
 
-    columns: {machine: of `measured`}.
+
+def span(files, T, method):
+    """The lowest and the highest speed-up of a method over the files that have it."""
+    fast = [speedups(found, T)[method][2] for found in files.values()
+            if method in found["tables"].get(f"{T:g}", {"methods": ()})["methods"]]
+    return min(fast), max(fast)
+
+
+def together(names, methods):
+    """A list of methods in few words: the budgets of one loop stand together.
+
+    Example: '01 chain of 4, 57K GPT' and the same of 6: '01 chain of 4 / 6, 57K GPT'.
     """
-    tables = {machine: found["tables"][f"T = {T:g}"] for machine, found in columns.items()}
-    first = next(iter(tables.values()))
-    lines = {name: [name.rsplit(", ", 1)[0], f"{first[name]['tau']:.2f}"] for name in first}
-    head = ["method", "tau"]
-    for machine, table in tables.items():
-        fast, stars = worth(table), one_graph(table)
-        head += [machine, "ms behind"]
-        for kind, star in ((stars, "\\*"), (table.keys() - stars, "")):
-            best = fastest(table, kind)[0]
-            more = behind(table, best)
-            for name in kind:
-                said = f"{fast[name][2]:.2f}x"
-                lines[name] += ([f"**{said}**{star}", ""] if name == best else
-                                [said + star, "{:.2f} \u00b1 {:.2f}".format(*more[name])])
-    return "\n".join(f"| {' | '.join(cells)} |"
-                     for cells in (head, ["---"] * len(head), *lines.values()))
+    loops = defaultdict(list)
+    for name in names:
+        line = methods[name]
+        loops[(line["chapter"], line["loop"]) if "loop" in line else (name, "")].append(
+            line.get("budget"))
+    return [f"{chapter} {loop}".strip().format(" / ".join(
+        "-".join(map(str, b)) if isinstance(b, list | tuple) else str(b) for b in budgets))
+        for (chapter, loop), budgets in loops.items()]
+
+
+# ---------------------------------------------------------------- printed
+
+
+def print_methods(found, T):
+    """Every method: tokens a round, the round's price, their quotient, how far it is behind."""
+    fast = speedups(found, T)
+    best = max(fast, key=lambda name: fast[name][2])
+    more = behind(found, T, best)
+    cli.print_table(["method", "tokens", "+-", "price", "speed-up", "ms behind", "+-"], [
+        [name, f"{tokens:.2f}", f"{tau_error(found, T, name):.2f}", f"{price:.2f}",
+         f"{quotient:.2f}x", *(f"{ms:.2f}" for ms in more[name])]
+        for name, (tokens, price, quotient) in fast.items()])
+
+
+def print_decision(files, T):
+    """The best of every group on every machine, and all that are level with it."""
+    for group, machines in decide(files, T).items():
+        for file, (best, level, (low, high)) in machines.items():
+            ranged = f", {low:.2f}x to {high:.2f}x over the files" if len(files) > 1 else ""
+            fast = speedups(files[file], T)[best][2]
+            print(f"  {group}, {file}: {best}, {fast:.2f}x{ranged}")
+            if level:
+                names = together(level, table_of(files[file], T))
+                print("      level: " + "; ".join(names))
+
+
+def show(files):
+    """Print all that stored contests say."""
+    for name, found in files.items():
+        print(f"\n{name}: {SIZES[found['size']].label} target in {found['precision']} on "
+              f"{found['machine']}; {found['prompts']} prompts, {found['tokens'] + 1} tokens each; "
+              "price in plain steps, +- is two standard errors over the prompts")
+        for T, table in found["tables"].items():
+            plains = {method: line for method, line in table["methods"].items()
+                      if line["family"] == PLAINLY}
+            print(f"\ntemperature {T}; the baseline is {baseline(plains)}; c(N), ms: "
+                  + ", ".join(f"{n}: {ms:.2f}" for n, ms in table["curve"]) + "\n")
+            print_methods(found, float(T))
+    for T in sorted({float(T) for found in files.values() for T in found["tables"]}):
+        print(f"\nWhat to take at temperature {T:g}")
+        print_decision(files, T)
 
 
 # ---------------------------------------------------------------- the command line
 
 
-def main(argv=None):
-    p = cli.parser(__doc__.splitlines()[0])
+def read_flags(argv):
+    """Raises ValueError for a bad flag."""
+    p = cli.parser(__doc__)
     cli.target_flags(p)
-    p.add_argument("--max-new-tokens", type=int, default=128, help="per prompt")
-    p.add_argument("--prompts", type=int, default=6, help="how many held-out prompts")
-    p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
+    p.add_argument("--max-new-tokens", type=int, default=96, help="per prompt")
+    p.add_argument("--prompts", type=int, default=24, help="how many held-out prompts")
+    p.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES,
+                   help="a contest for each; 0 is greedy")
+    p.add_argument("--only", default="", help="methods whose name matches this pattern")
+    p.add_argument("--save", type=Path, help="a JSON file for what was measured; what it has from "
+                   "other temperatures stays")
+    p.add_argument("--show", type=Path, nargs="+", help="print such files, and measure nothing")
     args = p.parse_args(argv)
     if min(args.prompts, args.max_new_tokens) < 2:
         raise ValueError(f"prompts is {args.prompts} and max_new_tokens {args.max_new_tokens}; "
                          "both must be at least 2, for an error needs two texts")
+    for T in args.temperatures:
+        Sampler(T)  # raises ValueError for a negative one
+    return args
+
+
+def main(argv=None):
+    args = read_flags(argv)
+    if args.show:
+        show({path.stem: load(path) for path in args.show})
+        return
+    entries = contestants(args.only)
     if args.save:
-        cli.make_folder(args.save.parent)
+        cli.writable(args.save)
     dataset, device = cli.setup(args)
-    target, registry = load_decoders(dataset, device, args.size, args.precision)
-    tables = print_tables(args, target, held_out_prompts(dataset, args.prompts),
-                          [Sampler(T) for T in (0, 1)], registry)
-    if args.save:
-        text = json.dumps(measured(target, tables), indent=1)
-        args.save.write_text(text + "\n", encoding="utf-8")
+    prompts = untouched_prompts(dataset, args.prompts)
+    m = trained_cast(args, dataset, device)
+    found = begin(args.save, {
+        "machine": machine(device), "torch": torch.__version__, "size": args.size,
+        "precision": precision_of(m.target), "prompts": args.prompts,
+        "tokens": args.max_new_tokens - 1})  # the first is the prefill's
+    plains, ms = plain_targets(m, prompts)
+    print("a plain step: " + "; ".join(f"{name.removeprefix('plain, ')} {value:.2f} ms"
+                                       for name, value in ms.items()))
+    for T in args.temperatures:
+        found["tables"][f"{T:g}"] = measure(m, plains, entries, prompts, args.max_new_tokens, T)
+        if args.save:
+            save(args.save, found)  # after each, so that a run may be stopped between them
+    show({args.save.stem if args.save else "here": found})
 
 
 if __name__ == "__main__":

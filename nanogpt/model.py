@@ -58,6 +58,14 @@ class KVCache:
         self.kv[layer, ..., self.length:end, :] = new
         return self.kv[layer, ..., :end, :]
 
+    def attend(self, layer, qkv, bias):
+        """Attention of the new rows to all that is in the cache, themselves included.
+
+        qkv (3, B, n_head, N, head_dim) -> (B, n_head, N, head_dim)
+        """
+        k, v = self.write(layer, qkv[1:])  # only the new rows were computed; the old ones are read
+        return F.scaled_dot_product_attention(qkv[0], k, v, attn_mask=bias)
+
     def commit(self, rows):
         """Keep the new rows with these indices (0 = first row behind `length`), in this order.
 
@@ -111,10 +119,8 @@ class Attention(nn.Module):
         B, N, C = x.shape
         qkv = self.qkv(x).view(B, N, 3, self.n_head, C // self.n_head)
         qkv = rotate(qkv, cos, sin).permute(2, 0, 3, 1, 4)  # (3, B, nh, N, hd)
-        q, k, v = qkv
-        if cache is not None:  # only the new rows were computed; the old ones are read
-            k, v = cache.write(layer, qkv[1:])  # (B, nh, past + N, hd)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, nh, N, hd)
+        y = (cache.attend(layer, qkv, bias) if cache is not None else
+             F.scaled_dot_product_attention(*qkv, attn_mask=bias))  # (B, nh, N, hd)
         return self.out(y.transpose(1, 2).reshape(B, N, C))
 
 

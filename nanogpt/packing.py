@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from nanogpt import graphs
 from nanogpt.device import bf16_is_faster
+from nanogpt.gpu import graphs
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 ROWS = 8  # the number of rows that weights are packed for; others run on them too
@@ -92,7 +92,7 @@ def for_decoding(model, precision="auto"):
 
     'auto' is bfloat16 on a GPU that has it, and on a CPU where that is measured to be faster, if
     the model is WIDE; float32 elsewhere. A copy of a packed model is packed, too. On CUDA the
-    copy's short forwards are captured (graphs.py).
+    copy's short forwards are captured (gpu/graphs.py).
     Raises ValueError for an unknown precision, bfloat16 where it cannot be had, or another
     precision than that of a model that is packed already.
     """
@@ -110,7 +110,7 @@ def for_decoding(model, precision="auto"):
     if model.device.type == "cuda":
         if precision == "bfloat16" or precision == "auto" and bf16_is_faster(model.device):
             pack(model, torch.bfloat16)
-        return graphs.capture(model, graphs.CapturedGPT)
+        return graphs.capture(model)
     if precision == "bfloat16" and not (on_cpu and can_pack()):
         raise ValueError("precision 'bfloat16' needs a GPU, or a CPU whose torch can pack bf16 "
                          "weights")

@@ -64,7 +64,8 @@ class Sampler:
 
 
 class Dice:
-    """Draws tokens. Every random choice of every chapter goes through `draw`.
+    """Draws tokens. Every random choice of every chapter is a `draw`; a device that draws by itself
+    takes the `shares` of as many draws.
 
     So a seed repeats a run, and a proof replaces the Dice by one that visits every outcome with
     its probability (nanogpt/exact/enumeration.py).
@@ -79,9 +80,17 @@ class Dice:
         # The first token at which the sum of the probabilities passes a random share of the whole.
         # In numpy: a round draws several times, and torch.multinomial takes five times as long.
         sums = probs.cpu().numpy().cumsum(dtype=np.float64)  # (V,)
-        # `right` steps over tokens of probability 0; below the whole, else rounding may leave it.
-        share = min(self.generator.random() * sums[-1], np.nextafter(sums[-1], 0))
-        return int(sums.searchsorted(share, side="right"))
+        # At most 1 - 2^-53 of the whole, and so below it, rounded, too.
+        share = self.generator.random() * sums[-1]
+        return int(sums.searchsorted(share, side="right"))  # right: not a token of probability 0
+
+    def shares(self, n):
+        """The random shares of the next n draws, (n,), for a device that draws by itself."""
+        return self.generator.random(n)
+
+    def give_back(self, n):
+        """The last n shares were not used: the next draws get them."""
+        self.generator.bit_generator.advance(-n % 2**128)
 
     def flip(self, p):
         """A coin: True with probability p in [0, 1]."""

@@ -26,7 +26,8 @@ class Recipe:
 class Size:
     """A named model: its layers, its width, its context and its recipe.
 
-    label: how tables and pictures call it, by its number of parameters.
+    label: how tables and pictures call it, by its number of parameters; shipped: its weights, its
+    draft heads and its block drafter come along.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Size:
     n_embd: int
     recipe: Recipe
     block_size: int = 256
+    shipped: bool = True
 
     def config(self, vocab_size):
         """The GPTConfig of this size for a vocabulary."""
@@ -49,4 +51,7 @@ SIZES = {
     # nanoGPT's own baby: the target of the tables with times. Few steps, so large ones.
     "baby": Size("10.7M", 6, 6, 384,
                  Recipe(steps=300, batch_size=8, lr=1e-2, muon_lr=0.03, momentum=0.9)),
+    # For a GPU, whose forward of the baby is too short to be worth speculating on. The recipe is
+    # the small models' and was not tuned.
+    "large": Size("85M", 12, 12, 768, Recipe(steps=600, batch_size=16), shipped=False),
 }

@@ -3,13 +3,12 @@
     python -m nanogpt.train --size small
 
 Muon for the hidden matrices, AdamW for the rest, linear warm-up and decay, bfloat16 where the
-machine is faster with it. The state is saved as it goes; after Ctrl-C the next run with the same
-settings goes on from there.
+machine is faster with it. The state is saved as it goes; after Ctrl-C the same command goes on from
+there.
 
 Muon: Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024).
 """
 
-import logging
 import time
 from dataclasses import asdict, replace
 
@@ -18,14 +17,11 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from nanogpt import cli
-from nanogpt.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint, shipped
+from nanogpt.checkpoint import checkpoint_path, restore, save_checkpoint, shipped, updates_in
 from nanogpt.device import autocast, bf16_is_faster
 from nanogpt.model import GPT
 from nanogpt.packing import for_decoding
 from nanogpt.sizes import SIZES
-
-log = logging.getLogger(__name__)  # a script prints it, see cli.run; a lesson does not
-
 
 # ---------------------------------------------------------------- Muon
 
@@ -141,47 +137,31 @@ def step_generator(recipe, step):
     return torch.Generator().manual_seed(recipe.seed * 1_000_003 + step * 64)
 
 
-def resume(model, optimizer, recipe, path, config):
-    """Load what an earlier run left behind, or what came along -> the updates it has had.
-
-    Raises ValueError if the file is damaged.
-    """
-    found = None if path.exists() else shipped(config)
-    if found:
-        path, said = found
-        log.info("weights: data/weights/%s, trained by this script in %s s on %s; --retrain trains "
-                 "anew", path.name, said["seconds"], said["machine"])
-    saved = load_checkpoint(path, config, next(model.parameters()).device)
-    if saved is None:
-        return 0
-    model.load_state_dict(saved["model"])
-    if saved["step"] < recipe.steps:  # a finished training holds no optimizer
-        optimizer.load_state_dict(saved["optimizer"])
-    return saved["step"]
-
-
 def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every=15.0,
         retrain=False):
-    """Train `model` in place, or load it, if `path` already holds the finished weights.
+    """Train `model` in place, or load it, if finished weights of these very settings are there: at
+    `path`, or among those that came along.
 
-    Without `path`, weights that came along are loaded, if they are of these very settings.
-    retrain: train in any case.
+    retrain: train in any case; what is finished stays until this is finished, too.
 
     batch_loss(step) -> scalar loss of that step's batch (called under autocast).
     evaluate() -> a number printed at the end (a validation loss), or None.
     path, config: see nanogpt.checkpoint; name: shown on the progress bar.
-    The state is saved every `save_every` seconds.
+    The state is saved every `save_every` seconds, and the next training goes on from there.
+    Raises ValueError for a file that is damaged or cannot be written.
     """
     # Draft heads train the same way, so: a batch_loss instead of data, and no model.device.
-    optimizer = Optimizer(model, recipe)
-    if retrain:
-        path.unlink(missing_ok=True)
-    done = 0 if retrain else resume(model, optimizer, recipe, path, config)
-    if done == recipe.steps:
+    finished = None if retrain else path if path.exists() else shipped(config)
+    if finished:
+        restore(model, finished, config, [recipe.steps])
         return
+    cli.writable(path)
+    optimizer, begun, done = Optimizer(model, recipe), path.with_suffix(".unfinished.pt"), 0
+    if begun.exists():
+        done = restore(model, begun, config, range(1, recipe.steps + 1), optimizer)
 
-    def save(**more):
-        save_checkpoint(path, config, {"model": model.state_dict(), "step": done, **more})
+    def save(into, **more):
+        save_checkpoint(into, config, {"model": model.state_dict(), "step": done, **more})
 
     model.train()
     start = last_save = time.perf_counter()
@@ -197,17 +177,25 @@ def fit(model, batch_loss, recipe, path, config, name, evaluate=None, save_every
             if step % 10 == 0:  # .item() waits for the device, so not at every step
                 bar.set_postfix(loss=f"{loss.item():.2f}")
             if time.perf_counter() - last_save > save_every:  # a crash costs no more than this
-                save(optimizer=optimizer.state_dict())
+                if updates_in(begun) < done:  # else another process is ahead
+                    save(begun, optimizer=optimizer.state_dict())
                 last_save = time.perf_counter()
     except KeyboardInterrupt:  # in the middle of an update, it may be: what was saved is whole
         bar.close()
-        print(f"\nstopped at step {done} of {recipe.steps}; the next run goes on from the state "
-              f"that was saved last, every {save_every:.0f} s")
-        raise SystemExit(130) from None
+        raise KeyboardInterrupt(f"stopped at step {done} of {recipe.steps}; "
+                                f"{what_is_kept(begun, save_every)}") from None
+    save(path)  # finished: nobody needs the optimizer's averages
+    begun.unlink(missing_ok=True)
     model.eval()
     said = f", validation loss {evaluate():.3f}" if evaluate else ""
-    save()  # finished: nobody needs the optimizer's averages
     print(f"trained {name} in {time.perf_counter() - start:.0f} s{said}")
+
+
+def what_is_kept(begun, save_every):
+    """What is said of a training that was stopped. begun: the file of its state."""
+    saved = updates_in(begun)
+    return (f"the same command goes on from step {saved}, which was saved last" if saved else
+            f"nothing is kept, the state is saved every {save_every:.0f} s")
 
 
 @torch.inference_mode()

@@ -14,14 +14,14 @@ import platform
 import tempfile
 import time
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import torch
 from tiktoken._educational import bpe_train
 
 from nanogpt import checkpoint, cli, train
-from nanogpt.checkpoint import save_checkpoint
+from nanogpt.chapter import load
+from nanogpt.checkpoint import read_index, save_checkpoint, sha256
 from nanogpt.data import SPLIT, VOCABULARY, load_text
 from nanogpt.device import device_name
 from nanogpt.sizes import SIZES
@@ -43,27 +43,43 @@ def store(name, get, loss, folder, device):
     seconds = round(time.perf_counter() - start)
     halves = {key: tensor.half() for key, tensor in saved["model"].items()}
     model.load_state_dict(halves)  # from here on it is what others will load
+    save_checkpoint(folder / f"{name}.pt", saved["config"],
+                    {"model": halves, "step": saved["step"]})
     index = folder / "index.json"
     entries = json.loads(index.read_text()) if index.exists() else {}
     on = device_name(device) if device.type != "cpu" else (
         f"{platform.machine()} CPU, {torch.get_num_threads()} threads")
     entries[f"{name}.pt"] = {
-        "config": saved["config"], "validation_loss": round(loss(model), 4), "seconds": seconds,
+        "config": saved["config"], "sha256": sha256(folder / f"{name}.pt"),
+        "validation_loss": round(loss(model), 4), "seconds": seconds,
         "machine": f"{on}, torch {torch.__version__}", "command": COMMAND}
-    save_checkpoint(folder / f"{name}.pt", saved["config"],
-                    {"model": halves, "step": saved["step"]})
     index.write_text(json.dumps(entries, indent=1) + "\n")
     return model
 
 
 def make(folder, dataset, device, recipes=None):
-    """Train all of them and fill the folder. recipes: others than the usual ones, by name."""
-    heads, drafters = import_module("train_heads"), import_module("train_drafter")
-    block_config = import_module("block_diffusion").BlockConfig
-    recipes = {"drafter": drafters.RECIPE, "heads": heads.RECIPE, **(recipes or {})}
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
-        old.unlink()
+    """Train all of them beside the folder, and put them in its place when all are there.
+
+    recipes: others than the usual ones, by name.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="weights-", dir=folder.parent) as beside:
+        new, old = Path(beside) / "new", Path(beside) / "old"
+        new.mkdir()
+        try:
+            train_all(new, dataset, device, recipes or {})
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"stopped; {folder} is as it was") from None
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+
+
+def train_all(folder, dataset, device, recipes):
+    """Fill an empty folder; see `make`."""
+    heads, drafters = (load(number).module(name) for number, name in (
+        ("03", "train_heads"), ("05", "train_drafter")))
+    recipes = {"drafter": drafters.RECIPE, "heads": heads.RECIPE, **recipes}
 
     def keep_target(name, size, data):
         get = partial(train.get_gpt, size, data, device, True, recipes.get(size))
@@ -77,16 +93,19 @@ def make(folder, dataset, device, recipes=None):
 
         store(name, get, lambda both: heads.heads_validation_loss(both.heads, data), folder, device)
 
-    for size in SIZES:
+    for size in (size for size in SIZES if SIZES[size].shipped):
         target = keep_target(size, size, dataset)
         if size == "draft":  # a draft model has no drafters
             continue
         store(f"{size}-block-drafter", partial(
-            drafters.get_drafter, target, dataset, block_config.reading(target), device, True,
-            recipes["drafter"]), lambda model: drafters.drafter_validation_loss(model, dataset),
+            drafters.get_drafter, target, dataset, drafters.BlockConfig.reading(target), device,
+            True, recipes["drafter"]),
+            lambda model: drafters.drafter_validation_loss(model, dataset),
             folder, device)
         keep_heads(f"{size}-draft-heads", target, dataset,
                    partial(heads.get_heads, target, dataset, device, True))
+        keep_heads(f"{size}-one-head", target, dataset,
+                   partial(heads.get_one_head, target, dataset, device, True))
     kinds = heads.kinds_of_text()
     target = keep_target("small-verse-and-code", "small", kinds["both"])
     for kind, data in kinds.items():
@@ -103,7 +122,7 @@ def make_vocabulary(text, size, path):
 
 
 def main(argv=None):
-    p = cli.parser(__doc__.splitlines()[0])
+    p = cli.parser(__doc__)
     p.add_argument("--make", action="store_true", help="train all and write data/weights anew")
     p.add_argument("--make-vocabulary", action="store_true", help="of data/shakespeare.txt")
     args = p.parse_args(argv)
@@ -112,10 +131,10 @@ def main(argv=None):
     dataset, device = cli.setup(args)
     if args.make:
         make(checkpoint.WEIGHTS, dataset, device)
-    index = checkpoint.WEIGHTS / "index.json"
-    if not index.exists():
-        raise ValueError(f"{index} is not there; --make makes it")
-    for name, entry in json.loads(index.read_text()).items():
+    index = read_index()
+    if not index:
+        raise ValueError(f"{checkpoint.WEIGHTS / 'index.json'} is not there; --make makes it")
+    for name, entry in index.items():
         print(f"{name:24} validation loss {entry['validation_loss']:.3f}, trained in "
               f"{entry['seconds']} s on {entry['machine']}")
 

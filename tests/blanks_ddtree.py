@@ -8,11 +8,16 @@ import numpy as np
 import torch
 
 import ddtree
+import draft_law
+import priced_trees
+from blanks_chain_specdec import decimals
+from chain_specdec import accept
 from conditional_marginals import Children
 from ddtree import marginal_children
-from grading import Blank
+from grading import Blank, Misuse, require
 from merged_trees import prefixes
-from nanogpt.exact.toy_models import ToyModel
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.toy_models import ToyModel, random_nodes
 from nanogpt.exact.trees import best_mass
 from tree_attention import Tree
 
@@ -30,8 +35,8 @@ def check_best(children, mass, budget):
     """The heap's tree must be worth as much as the best tree found by trying all."""
     found = sum(map(mass, prefixes(ddtree.best_first_tree(0, children, budget))[1:]))
     best = best_mass(mass, 2, 3, budget)
-    assert abs(found - best) < 1e-9, (
-        f"with budget {budget} the tree is worth {found:.3f}, the best one {best:.3f}")
+    require(abs(found - best) < 1e-9,
+            f"with budget {budget} the tree is worth {found:.3f}, the best one {best:.3f}")
 
 
 def best_of_marginals():
@@ -56,16 +61,128 @@ def best_of_conditionals():
 
 
 def popped(log_probs, pops):
-    return lambda f: [(token, parent, round(mass, 6)) for token, parent, mass in islice(
-        f(5, marginal_children(log_probs)), pops)]
+    return lambda f: list(islice(f(5, marginal_children(log_probs)), pops))
 
 
-def children_below(level, token, temperature=1.0, most=3):
+class Used(float):
+    """A log-probability that notes when it is calculated with: to look at it costs nothing."""
+
+    def __new__(cls, value, noted):
+        number = super().__new__(cls, value)
+        number.noted = noted
+        return number
+
+    def note(name):
+        def method(self, *others):
+            self.noted.add(id(self))
+            return getattr(float, name)(self, *others)
+
+        return method
+
+    for name in ("__add__", "__radd__", "__sub__", "__rsub__", "__neg__", "__mul__", "__rmul__"):
+        locals()[name] = note(name)
+
+
+def lazily(pops):
+    """The first nodes of a tree without end, in which every node has ten children. Raises Misuse
+    if the answer looks at more of it than it needs."""
+    def call(f):
+        asked, noted = [], set()
+
+        def children(prefix):
+            asked.append(prefix)
+            if len(asked) > 10 * pops:
+                raise Misuse(
+                    f"on a tree without end, your code asks for the children of {len(asked)} "
+                    f"prefixes before it yields node {len(nodes) + 1}; whoever asks decides when "
+                    "to stop: `yield` each node as soon as it is popped, and put only its next "
+                    "sibling and its first child into the heap")
+            first, ratio = ((0.8, 0.2), (0.4, 0.6))[len(prefix) % 2]
+            return ([Used(math.log(first * ratio ** rank), noted) for rank in range(10)],
+                    list(range(10)))
+
+        nodes = []
+        for node in f(5, children):
+            nodes.append(node)
+            if len(nodes) == pops:
+                break
+        if len(asked) > pops + 1:
+            raise Misuse(f"for {pops} nodes your code asks for the children of {len(asked)} "
+                         f"prefixes: {pops} are enough, the root's and those of what was popped")
+        if len(noted) > 2 * pops + 1:
+            raise Misuse(f"for {pops} nodes your code scores {len(noted)} prefixes; two for each "
+                         "node that is popped are enough: its next sibling and its first child")
+        return nodes
+
+    return call
+
+
+def shuffled(seed, pops):
+    """The first nodes where the best token is not token 0, of a table or of marginals."""
+    h, table = (np.random.default_rng(seed).normal(size=shape) for shape in ((4, 4), (4, 4, 4)))
+    return lambda f: list(islice(f(3, Children(h, table, 1.0, 4)), pops))
+
+
+def random_tree(seed):
+    """A tree over three tokens, and as many marginals as it has nodes, one of them with a 0."""
+    tree = Tree(*random_nodes(seed, size=2 + seed))
+    log_probs = torch.stack([ToyModel(seed, 3).logits((i,)) for i in range(len(tree))])
+    log_probs = log_probs.log_softmax(-1)
+    log_probs[seed % 3, 0] = -math.inf
+    return tree, log_probs
+
+
+def priced(seed, count=6):
+    """Falling masses, and a round's milliseconds for 0..count nodes, some rows free."""
+    random = np.random.default_rng(seed)
+    steps = random.choice([0.0, 0.2, 1.5], count)
+    return (sorted((round(float(x), 2) for x in random.random(count)), reverse=True),
+            [round(4 + float(x), 1) for x in np.cumsum([0, *steps])])
+
+
+def as_the_lazy_one():
+    """As many as `worth_verifying` takes, which sees one mass after the other."""
+    for seed in range(20):
+        masses, ms = priced(seed)
+        nodes = [(0, 0, mass) for mass in masses]
+        wanted = len(priced_trees.worth_verifying(nodes, ms, priced_trees.slopes(ms), 0.25))
+        found = priced_trees.best_size(masses, ms, 0.25)
+        require(found == wanted, f"masses {masses}, ms {ms}, rate 0.25: {wanted} nodes are best, "
+                                 f"you take {found}")
+
+
+def law_that_writes():
+    """Under the law the formula must say what is written, by enumeration, with p unlike q."""
+    for seed in range(4):
+        p, q = (ToyModel(number, 3).logits(()).softmax(-1) for number in (seed, seed + 50))
+        sent = q > 0.3
+
+        def run(dice, p=p, q=q, sent=sent):
+            draft = dice.draw(q)
+            if not sent[draft]:
+                return dice.draw(p)
+            n, token = accept([draft], [q], torch.stack([p, p]), dice)
+            return draft if n else token
+
+        text = torch.zeros(3).double()
+        for token, chance in outcomes(run):
+            text[token] += chance
+        off = (draft_law.written(p, q, draft_law.law_if_hidden(q, sent)) - text).abs().sum() / 2
+        require(off < 1e-6, f"p {decimals(p)}, q {decimals(q)}, sent {sent.tolist()}: under your "
+                f"law the text would be {float(off):.2f} away from {decimals(text)}, which is "
+                "written")
+
+
+def children_below(level, token, temperature=1.0, most=3, seed=None):
+    """-> exp of what `below` gives, and its tokens. seed: toy numbers in place of H and W."""
+    random = np.random.default_rng(seed)
+    h, table = (H, W) if seed is None else map(random.normal, (0, 0), (1, 1), ((3, 4), (3, 4, 4)))
+
     def call(f):
         # As much of a Children as the blank looks at.
-        self = SimpleNamespace(logits=H, table=W, temperature=temperature, most=most, ranked={})
+        self = SimpleNamespace(logits=h, table=table, temperature=temperature, most=most, ranked={})
         log_probs, tokens = f(self, level, token)
-        return np.exp(log_probs).round(6), list(map(int, tokens))
+        return np.exp(np.array(log_probs)), list(map(int, tokens))
 
     return call
 
@@ -75,57 +192,33 @@ BLANKS = [
         "ddtree:node_masses",
         """* The mass of every node but the root, (N - 1,), in the order of the rows: the
         product of the probabilities of the tokens on its path. log_probs[i, t] is the logarithm
-        of the probability of token t at depth i + 1. You may call torch, tree.tokens,
-        tree.parents and tree.depths, (N,) each (row 0 is the root at depth 0, parents stand
-        before their children), and tree.mask (N, N), True where the column is the row itself or
-        an ancestor. A logarithm may be -inf; no nan may come out.""",
-        """A node's mass is its parent's times its own token's probability, row after row; or
-        sum the logarithms that the mask shows. 0 times -inf is nan: torch.where helps.""",
+        of the probability of token t at depth i + 1; the root is at depth 0. A logarithm may be
+        -inf; no nan may come out.""",
+        ("A node's mass is its parent's times the probability of its own token.",
+         "Row after row, or all rows at once with the mask, which says who is on whose path. "
+         "0 times -inf is nan."),
         lines=3, minutes=8,
         examples={
             "q_1 (.6, .4), q_2 (.9, .1), q_3 (.6, .4), nodes (0), (0, 0), (1), (1, 1)":
                 ((NODES, THREE), [0.6, 0.54, 0.4, 0.04]),
             "the root alone": ((Tree([5], [-1]), THREE), []),
             "q_1 (1, 0), q_2 (.5, .5), the same nodes": ((NODES, SURE), [1, 0.5, 0, 0]),
-        }),
-    Blank(
-        "ddtree:child_score",
-        """* A score is the logarithm of a prefix's probability. Return the score of a node's
-        first child, the best token of the next slot. score: the node's own; ranked_below: the
-        log-probabilities of the next slot, best first, a list of floats. Python alone will do.""",
-        "The child appends the best token of the next position.",
-        lines=1, minutes=3, promise=best_of_marginals,
-        examples={
-            "node -1, next position (-.25, -3)": ((-1.0, [-0.25, -3.0]), -1.25),
-        }),
-    Blank(
-        "ddtree:sibling_score",
-        """** The score of a node's next sibling: the same parent, the next best token of the
-        same slot. parent_score: the score of the parent, not of the node; ranked: the
-        log-probabilities of the slot, best first, a list of floats that may end in -inf; rank:
-        the node's own, from 0. Python alone will do.""",
-        """A node's score is its parent's plus one log-probability; the sibling has the next
-        rank.""",
-        lines=1, minutes=3, promise=best_of_marginals,
-        examples={
-            "parent -1, ranked (-.5, -1.5, -2), rank 0": ((-1.0, [-0.5, -1.5, -2.0], 0), -2.5),
-            "parent -1, ranked (-.5, -1.5, -2), rank 1": ((-1.0, [-0.5, -1.5, -2.0], 1), -3.0),
-            "parent -1, ranked (0, -inf, -inf), rank 1":
-                ((-1.0, [0.0, -math.inf, -math.inf], 1), -math.inf),
-        }),
+        },
+        more=lambda: {f"tokens {tree.tokens.tolist()}, parents {tree.parents.tolist()}, q of toy "
+                      f"model {seed}": (tree, log_probs)
+                      for seed, (tree, log_probs) in enumerate(map(random_tree, range(8)))}),
     Blank(
         "ddtree:best_first",
         """*** Start with the most probable first token in the heap. Pop the best prefix,
         `yield` it as (token, row of its parent, mass), then push its next sibling and its first
         child, until the heap is empty. The root is row 0 and is not yielded; the first node
-        that is yielded is row 1. You may call children(prefix) for a tuple of tokens that
-        begins with the root (what may follow it: log-probabilities, best first, and the tokens;
-        two empty lists where nothing may), heapq.heappush(heap, entry), heapq.heappop(heap)
-        (the smallest entry; tuples compare by their first number), child_score(score,
-        ranked_below), sibling_score(parent_score, ranked, rank) and math.exp. A good entry is
-        (-score, parent, rank): the parent's row, and the rank from 0.""",
-        """Keep three lists, an entry a row: the prefix, its score (the root's is 0) and its
-        children. sibling_score asks for the parent's score.""",
+        that is yielded is row 1. Scores are logarithms, so they add up: what is a sibling's
+        score, what a first child's? heapq.heappop gives the smallest entry; a good one is (-score,
+        parent, rank): the parent's row, and the rank from 0.""",
+        ("Keep three lists, an entry a row: the prefix, its score (the root's is 0) and what may "
+         "follow it.",
+         "A sibling shares everything but its last factor: its score is the PARENT's plus one "
+         "log-probability. A first child's is the node's own plus one."),
         lines=16, minutes=20, promise=best_of_marginals,
         examples={
             "root 5, q_1 (.6, .4), q_2 (.9, .1), 3 pops: token, parent's row, mass":
@@ -136,18 +229,71 @@ BLANKS = [
             # (0), (0, 0), (0, 0, 0), (1), (1, 0)
             "q (.5 .3 .2), (.7 .2 .1), (.9 .05 .05), 5 pops": (popped(WIDE, 5), [
                 (0, 0, 0.5), (0, 1, 0.35), (0, 2, 0.315), (1, 0, 0.3), (0, 4, 0.21)]),
-        }),
+            # token 1 is the best one of the first slot, and has rank 0
+            "q_1 (.4, .6), q_2 (.9, .1), 3 pops": (
+                popped(torch.stack([TWO[0].flip(0), TWO[1]]), 3),
+                [(1, 0, 0.6), (0, 1, 0.54), (0, 0, 0.4)]),
+            # (0), (0, 0), (1), (1, 0), (2)
+            "a tree without end, q (.4 .24 .144 ..), (.8 .16 ..), (.4 .24 ..), ..., 5 pops": (
+                lazily(5), [
+                    (0, 0, 0.4), (0, 1, 0.32), (1, 0, 0.24), (0, 3, 0.192), (2, 0, 0.144)]),
+        },
+        more=lambda: {f"a table of toy conditionals {seed}, {pops} pops": shuffled(seed, pops)
+                      for seed in range(3) for pops in (2, 20, 99)}),
+    Blank(
+        "priced_trees:best_size",
+        """** How many nodes pay? masses are those of the nodes, falling; ms[n] is what a round with
+        n nodes takes, ms[0] without any; rate is how many tokens a millisecond of the past rounds
+        has brought. Milliseconds that are spent here are missing elsewhere: what are they worth?
+        Return n, the smallest of equally good ones.""",
+        ("Tokens and milliseconds cannot be subtracted, unless one is turned into the other.",
+         "A round with n nodes brings the sum of n masses, and its time would have brought rate "
+         "times ms[n] elsewhere. Rows come in steps: look at every n."),
+        lines=2, minutes=6, promise=as_the_lazy_one,
+        examples={
+            "masses .3, .2, .1, ms 1, 3, 3, 6, rate .2": (([0.3, 0.2, 0.1], [1, 3, 3, 6], 0.2), 2),
+            "masses .9, .5, .2, ms 4, 5, 6, 7, rate .4": (([0.9, 0.5, 0.2], [4, 5, 6, 7], 0.4), 2),
+            "masses .9, .5, .2, ms 4, 4, 4, 4, rate .4": (([0.9, 0.5, 0.2], [4, 4, 4, 4], 0.4), 3),
+            "masses .9, .5, .2, ms 4, 5, 6, 7, rate .1": (([0.9, 0.5, 0.2], [4, 5, 6, 7], 0.1), 3),
+            "masses .2, .1, ms 4, 5, 6, rate .4": (([0.2, 0.1], [4, 5, 6], 0.4), 0),
+            "no node is offered": (([], [4], 0.4), 0),
+        },
+        more=lambda: {f"toy masses and prices {seed}, rate {rate}": (*priced(seed), rate)
+                      for seed in range(6) for rate in (0.05, 0.3, 0.6)}),
+    Blank(
+        "draft_law:law_if_hidden",
+        """** By which law did this draft come? It was drawn from q, (V,); token x was sent to the
+        judge only where sent[x], (V,) of booleans, and where it was hidden the target wrote a
+        token of its own. The rule is told q. Count every round as one with a draft: return the
+        law (V,) that the drafts have then.""",
+        ("What does a round write in which nothing was sent? And a round with an ordinary draft, "
+         "drawn from q, that nobody looks at?",
+         "Both write p. So a round without a draft counts as one with a fresh draft, drawn from q; "
+         "and a law adds up to 1."),
+        lines=1, minutes=6, promise=law_that_writes,
+        examples={
+            "q (.8, .2), the second token is hidden": (
+                (torch.tensor([0.8, 0.2]), torch.tensor([True, False])), [0.96, 0.04]),
+            "q (.5, .3, .2), the first token is hidden": (
+                (torch.tensor([0.5, 0.3, 0.2]), torch.tensor([False, True, True])),
+                [0.25, 0.45, 0.3]),
+            "q (.5, .5), nothing is hidden": (
+                (torch.tensor([0.5, 0.5]), torch.tensor([True, True])), [0.5, 0.5]),
+        },
+        more=lambda: {f"q of toy model {seed}, {V} tokens, sent {sent.tolist()}": (q, sent)
+                      for seed in range(6) for V in [2 + seed % 3]
+                      for q in [ToyModel(seed, V).logits(()).softmax(-1)]
+                      for sent in [q > (0.0, 0.2, 0.4, 1.0)[seed % 4]]}),
     Blank(
         "conditional_marginals:Children.below",
         """*** The children of a node that holds `token`, when they stand in slot level + 1:
         their log-probabilities in falling order, and the tokens, two lists of at most
-        self.most. You may call numpy and self.logits (L, V), the pass's logits, row `level` is
-        the slot's; self.table (L, V, V), self.table[level, token] is what the token before adds
-        to them; self.temperature, which divides the sum before the softmax.
-        np.logaddexp.reduce(x) is the logarithm of sum(exp(x)), np.argsort(-x, kind='stable')
-        ranks from the largest down.""",
-        """Row `token` of the slot's own table is added to the slot's own logits. Normalise over
-        all V tokens, then cut.""",
+        self.most. In numpy: self.logits (L, V), the pass's logits, row `level` is the slot's;
+        self.table (L, V, V), self.table[level, token] is what the token before adds to them;
+        self.temperature divides the sum before the softmax.""",
+        ("Add, divide, normalise, sort, cut: in which order?",
+         "The distribution is one over all V tokens, whatever is kept of it. np.logaddexp.reduce "
+         "is the logarithm of a sum of exponentials."),
         lines=5, minutes=10, promise=best_of_conditionals,
         examples={
             "level 0, token 2, logits[0] = log (.5, .3, .2), table[0, 2] = log (1, 4, 1), "
@@ -158,5 +304,10 @@ BLANKS = [
             "slot 2 after token 0, temperature .5": (
                 children_below(1, 0, 0.5), ([0.642857, 0.285714, 0.071429], [2, 0, 1])),
             "slot 2 after token 1, most 2": (children_below(1, 1, most=2), ([0.6, 0.3], [1, 2])),
-        }),
+        },
+        more=lambda: {f"toy logits and table {seed}, level {level}, token {token}, temperature "
+                      f"{temperature}, most {most}": children_below(
+                          level, token, temperature, most, seed)
+                      for seed, temperature, most in ((1, 1.0, 4), (2, 0.7, 3), (3, 1.3, 1))
+                      for level in (0, 2) for token in (0, 3)}),
 ]

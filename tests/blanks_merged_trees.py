@@ -1,32 +1,78 @@
 """The blanks of chapter 04."""
 
 import math
+from itertools import pairwise
 
 import torch
 
 import merged_trees
 from dual_draft_routing import HeadDrafter
-from grading import Blank, Script, check_lossless
-from merged_trees import MergedDrafter, prefixes
-from merged_trees import trie_merge as taught
-from nanogpt.exact.toy_models import ToyHead, random_nodes
+from grading import Blank, Script, chances, check_lossless, judgement, require, same
+from merged_trees import MergedDrafter, merge, prefixes
+from nanogpt.exact.toy_models import ToyHead, ToyModel, random_nodes
 from tree_attention import Tree, speculate
 
 HEADS = Tree([9, 1, 2, 3], [-1, 0, 1, 1]), Tree([9, 1, 4, 5], [-1, 0, 1, 0])
 UNION = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])
 
 
+def written(nodes):
+    """Token paths with their scores, one after another."""
+    return ", ".join(f"{'-'.join(map(str, path)) or 'root'} {score:.3g}" for path, score in nodes)
+
+
+def tied_scores(tree, certain):
+    """Log-scores in thirds: many are equal; certain: some children score as their parent does."""
+    scores = [0.0]
+    for row, parent in enumerate(tree.parents.tolist()[1:], 1):
+        scores.append(scores[parent] - (row % 3 + (not certain)) / 3)
+    return scores
+
+
 def each_prefix_once():
-    """The trie holds each of the best prefixes in one row, and with it every parent."""
-    for seed in range(8):
+    """The trie holds the best prefixes, each in one row with the better of its scores. Of equal
+    scores it may hold any; a row's parent is in the trie, or it would be no Tree."""
+    for seed in range(12):
         pair = [Tree(*random_nodes(seed + i)) for i in (0, 100)]
-        scores = [[-depth - i / 9 for i, depth in enumerate(tree.depths.tolist())]
-                  for tree in pair]
-        for budget in (3, 6):
-            trie, _ = merged_trees.trie_merge(pair, scores, budget)
-            wanted, _ = taught(pair, scores, budget)
-            assert sorted(prefixes(trie)) == sorted(prefixes(wanted)), (
-                f"on {pair} with budget {budget} it does not hold the best {budget} prefixes")
+        scores = [tied_scores(tree, certain=seed > 7) for tree in pair]
+        drafted = [list(zip(prefixes(tree), values, strict=True))
+                   for tree, values in zip(pair, scores, strict=True)]
+        best = {}
+        for path, score in drafted[0] + drafted[1]:
+            best[path] = max(score, best.get(path, score))
+        for budget in (1, 3, 6, 99):
+            trie, found = merged_trees.trie_merge(pair, scores, budget)
+            made = list(zip(prefixes(trie), found, strict=True))
+            lines = "\n    ".join(map(written, [*drafted, made]))
+            where = (f"with budget {budget}, of these two trees it makes the third\n    {lines}"
+                     "\n    in which ")
+            require(len(dict(made)) == len(made), f"{where}a prefix stands in two rows")
+            for path, score in made:
+                require(path in best, f"{where}{written([(path, score)])} was never drafted")
+                require(abs(score - best[path]) < 1e-6,
+                        f"{where}{written([(path, score)])} should have the score {best[path]:.6g}")
+            wanted = sorted(best.values(), reverse=True)[:1 + budget]
+            require(same(sorted(found, reverse=True), wanted),
+                    f"{where}the scores should be {', '.join(f'{score:.3g}' for score in wanted)}")
+
+
+def every_judgement(seed):
+    """All that may come of a union of two toy heads' trees, by tokens, with its probability."""
+    trees = []
+    for number in (seed, seed + seed % 2):  # every other pair is one tree twice
+        drafter = HeadDrafter(ToyHead(number), 3, 2, 5)
+        drafter.reset()
+        trees.append(drafter.propose(0, 3))
+    union = merge(*trees)
+    target = ToyModel(seed, 3)
+    probs = torch.stack([target.logits(path).softmax(-1) for path in prefixes(union)])
+
+    def run(f, dice):
+        path, token = f(union, probs, dice)
+        chain = all(int(union.parents[b]) == a for a, b in pairwise(path)) and path[0] == 0
+        return chain, union.tokens[list(path)], token
+
+    return lambda f: chances(lambda dice: run(f, dice))
 
 
 def same_text():
@@ -41,7 +87,7 @@ def accepted(*tokens):
     """Where the target is sure of these tokens, one for each of the seven rows."""
     def call(f):
         dice = Script()
-        return *f(UNION, torch.eye(10)[list(tokens)], dice), len(dice.asked)
+        return *judgement(f(UNION, torch.eye(10)[list(tokens)], dice)), len(dice.asked)
 
     return call
 
@@ -66,12 +112,14 @@ BLANKS = [
         "merged_trees:trie_merge",
         """*** Both heads drafted a tree below the same root. Make one tree of their best `budget`
         prefixes, each prefix in one row; the root costs no budget. A prefix that both heads
-        guessed has the better of its two scores. You may call prefixes(tree) (the token path of
-        every row, in order: [(), (1,), (1, 2)]; the root's is the empty one) and Tree(tokens,
-        parents) (two lists, an entry for each row, a parent before its children, -1 as the root's
-        parent). Return the Tree and a list with the score of each of its rows.""",
-        """A dictionary {prefix: score} holds each prefix once. Sort it by score. A node's token is
-        the last of its prefix, and its parent's row is that of the prefix without it.""",
+        guessed has the better of its two scores; of equal scores any may stay, but none without
+        its parent. prefixes(tree) gives the token path of every row, in order: [(), (1,), (1,
+        2)]; the root's is the empty one. Tree(tokens, parents) takes two lists, an entry for
+        each row, a parent before its children, -1 as the root's parent. Return the Tree and a
+        list with the score of each of its rows.""",
+        ("What is the same in both trees: a row, a token, or a prefix?",
+         "Each prefix once, with a score: sort and cut. What is left must find its parent's row: "
+         "the parent of a prefix is the prefix without its last token."),
         lines=9, minutes=15, promise=each_prefix_once,
         examples={
             "s-a-b, s-a-c and s-a-d, s-e with the probabilities a .6, b .4, c .1 and a .8, d .5, "
@@ -82,30 +130,17 @@ BLANKS = [
                 (best_of_both(4), {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4, (5,): 0.3}),
         }),
     Blank(
-        "merged_trees:phi",
-        """* In the union the rows of the first tree come first: the root, then its n_first
-        draft nodes. Behind them stand the draft nodes of the second tree, in their old order.
-        Its root is not stored again, because both trees have the same root. In which row of the
-        union does row `row` of the second tree stand? You need Python alone. Return an int.""",
-        "The root is shared; n_first counts the first tree's draft nodes only.",
-        lines=1, minutes=3,
-        examples={
-            "row 1, n_first = 3": ((1, 3), 4), "row 0, n_first = 3": ((0, 3), 0),
-            "row 2, n_first = 5": ((2, 5), 7),
-        }),
-    Blank(
         "merged_trees:accept_paths",
         """** Go down all paths of the union at once. In each step the target draws one token
         for the tokens that the remaining paths share so far, and only the paths that carry it
-        next remain. If none does, the path ends here and the drawn token is the next token. You
-        may call path_matrix(tree) (for instance [[0, 1, 2], [0, 4, -1]]; -1 is no row),
-        tree.tokens[row] (the token of a node), target_probs[row] (the target's distribution
-        (V,) of the token after that node) and dice.draw(probs) (a token: dice.draw of (0, 1, 0)
-        is 1). Return the accepted path, a list of rows that starts with 0, and the next token.
-        Where both trees hold the accepted path, either one will do.""",
-        """Nodes with equal prefixes have equal distributions: draw in the row of any remaining
-        path, but only once. When no path is left, the drawn token is the next root, and the
-        path ends before it.""",
+        next remain. If none does, the path ends here and the drawn token is the next token.
+        path_matrix(tree) gives the paths from the root to each leaf, for instance [[0, 1, 2],
+        [0, 4, -1]]; -1 is no row. Return the accepted path, a list of rows that starts with 0,
+        and the next token. Where both trees hold the accepted path, either one will do.""",
+        ("Nodes with equal prefixes have equal distributions: draw in the row of any path that is "
+         "left, but only once.",
+         "When no path is left, the drawn token is the next root, and the path ends before it. A "
+         "path that has ended holds -1, which as an index means the last row."),
         lines=10, minutes=10, promise=same_text,
         examples={
             "tokens (9 1 2 3 1 4 5), parents (-1 0 1 1 0 4 0), the target says 1, 4, 7: path, "
@@ -114,5 +149,8 @@ BLANKS = [
             "the target says 1, 2, 7": (accepted(1, 2, 7, 0, 2, 0, 0), ([0, 1, 2], 7, 3)),
             "the target says 8 at once": (accepted(8, 0, 0, 0, 0, 0, 0), ([0], 8, 1)),
             "the target says 5, 5": (accepted(5, 0, 0, 0, 0, 0, 5), ([0, 6], 5, 2)),
-        }),
+        },
+        more=lambda: {f"all that may come of two trees of toy heads {seed}: is it a path from the "
+                      "root, its tokens, the next one, and how often": every_judgement(seed)
+                      for seed in range(4)}),
 ]

@@ -1,162 +1,393 @@
-"""Grade the exercises: python tests/grade.py [01] [--hint NAME] [--class-folder FOLDER]
+"""Grade the exercises: python tests/grade.py [01] [--blank NAME] [--hint NAME [--more]]
+
+and decode with them, beside the taught ones: python tests/grade.py --run 01
 
 Without a chapter: all of them. In a chapter's notebook:
 `!python ../tests/grade.py 01`. A class folder holds one folder a learner, each with the chapters'
-folders in it.
+folders in it: python tests/grade.py [01] --class-folder FOLDER
 """
 
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = map(str, [ROOT, ROOT / "tests", *ROOT.glob("0?_*")])
+sys.path[:0] = map(str, [ROOT, ROOT / "tests"])
 
-import multiprocessing
+import ast
+import json
+import os
+import queue
 import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
-from grading import chapters, grade_answer, load_answers, told
-from nanogpt.cli import Parser, print_table, run
+from nanogpt.terminal import Parser, run
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
-SPAWN = multiprocessing.get_context("spawn")  # the same on Linux, macOS and Windows
+START = 120  # seconds to load torch
+AT_ONCE = 2  # files of a class that are graded at the same time
+LINES, LETTERS = 30, 200  # of what an answer prints are shown, and of each line
+MARKS = {"done": "+", "wrong": "w", "crashed": "!", "still blank": "."}
 
 
-def work(connection, number, path, names):
-    """A learner's process: send None when ready, what keeps the file from running (or ''), then
-    (status, message) for each of these blanks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that waits
-    blanks = chapters()[number][1]
-    connection.send(None)
-    try:
-        answers, broken = load_answers(path.read_text(encoding="utf-8-sig"), path, blanks), ""
-    except BaseException as error:
-        broken = told(error)
-    connection.send(broken)
-    for blank in (b for b in blanks if b.name in names and not broken):
-        verdict = grade_answer(blank, answers.get(blank.name), path)
-        sys.stdout.flush()  # what the answer printed
-        connection.send(verdict)
+def tables():
+    """{'01': (folder, {blank's name: its hints})}, read as text: importing would load torch."""
+    found = {}
+    for folder in sorted(ROOT.glob("0?_*")):
+        tables = ROOT / "tests" / f"blanks_{folder.name[3:]}.py", *folder.glob("*_room.py")
+        hints = {target.value.split(":")[1].split(".")[-1]: rungs(ast.literal_eval(hint))
+                 for table in tables if table.exists() for target, _, hint, *_ in blanks_in(table)}
+        if hints:
+            found[folder.name[:2]] = folder, hints
+    return found
 
 
-def received(connection, process):
-    """-> the next message, and what ended the process instead, or ''."""
-    try:
-        if connection.poll(SECONDS):
-            return connection.recv(), ""
-        return None, f"TimeoutError: no answer after {SECONDS} seconds; an endless loop?"
-    except (EOFError, OSError):
-        process.join()
-        return None, f"it ends Python (exit status {process.exitcode})"
+def rungs(hint):
+    """A hint, or two of them, each in one line -> a list."""
+    return [" ".join(text.split()) for text in ([hint] if isinstance(hint, str) else hint)]
 
 
-def verdicts(number, path, names):
-    """-> {name: (status, message)}. A process for the file, and a new one behind each answer that
-    ends it, so nothing an answer does reaches another learner's marks.
+def blanks_in(table):
+    """The fields of each entry of a file's BLANKS, as syntax trees; [] if it has none."""
+    for node in ast.parse(table.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "BLANKS":
+            return [getattr(entry, "args", None) or entry.elts for entry in node.value.elts]
+    return []
 
-    Raises ValueError if the file does not run, RuntimeError if the grader does not.
-    """
-    graded = {}
-    while len(graded) < len(names):
-        left = names[len(graded):]
-        here, there = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=work, args=(there, number, path, left), daemon=True)
-        process.start()
-        there.close()
+
+# ---------------------------------------------------------------- one file
+
+
+class Judge:
+    """grade_file.py at work on a file: its messages, each by a deadline."""
+
+    def __init__(self, number, path, names):
+        command = [sys.executable, str(ROOT / "tests" / "grade_file.py"), number, str(path), *names]
+        # A session of its own: it and all that it starts can be ended together.
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        encoding="ascii", errors="replace", start_new_session=True)
+        self.lines = queue.Queue(maxsize=1000)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        while line := self.process.stdout.readline(1_000_000):
+            self.lines.put(line)
+        self.lines.put("")
+
+    def message(self, deadline):
+        """-> [kind, text, ..]. Raises EOFError if the process has ended, TimeoutError."""
+        while True:
+            try:
+                line = self.lines.get(timeout=min(0.2, max(0.0, deadline - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() > deadline:
+                    raise TimeoutError from None
+                if self.process.poll() is None:
+                    continue
+                line = ""  # it has ended, although something that it started holds the pipe
+            if not line:
+                raise EOFError
+            try:
+                return json.loads(line)
+            except ValueError:  # not a message of ours
+                continue
+
+    def stop(self):
         try:
-            here.recv()  # importing may take longer than an answer
-            broken, ended = received(here, process)
-            if broken or ended:
-                raise ValueError(f"{path} does not run: {broken or ended}")
-            for name in left:
-                verdict, ended = received(here, process)
-                graded[name] = ("crashed", ended) if ended else verdict
-                if ended:
-                    break
-        except EOFError:
-            raise RuntimeError("the grader's own process did not start") from None
-        finally:
-            process.kill()
-            process.join()
-    return graded
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (AttributeError, OSError):  # Windows; or it has ended
+            self.process.kill()
+        self.process.wait()
+
+    def events(self, left):
+        """-> ('print', text), ('trouble', text), (name, status, message). What is graded leaves
+        the list `left`. Raises ValueError if the file or the chapter does not run."""
+        stage, doing, deadline = "start", "", time.monotonic() + START
+        while left:
+            try:
+                kind, *parts = self.message(deadline)
+            except (TimeoutError, EOFError) as ended:
+                why = (f"TimeoutError: no answer after {SECONDS} seconds; an endless loop?"
+                       if isinstance(ended, TimeoutError) else
+                       f"it ends Python (exit status {self.process.wait()})")
+                if stage == "start":
+                    raise ValueError("the grader's own process does not start") from None
+                if stage == "ready":
+                    raise ValueError(f"does not run: {doing}: {why}") from None
+                yield left.pop(0), "crashed", f"{why}\n    {doing}"
+                return
+            if kind == "doing":
+                doing = parts[0]
+            elif kind == "print":
+                yield kind, parts[0]
+            elif kind == "unready":
+                raise ValueError(f"cannot be graded: the chapter's own code does not load: "
+                                 f"{parts[0]}")
+            elif kind == "broken":
+                raise ValueError(f"does not run: {parts[0]}")
+            else:
+                stage, deadline = kind, time.monotonic() + SECONDS
+                if kind == "ran":
+                    yield from (("trouble", text) for text in parts[0])
+                elif kind == "verdict" and parts[0] == left[0] and parts[1] in MARKS:
+                    yield left.pop(0), *parts[1:]
 
 
-def results(number, path=None, only=None):
-    """-> a list of (blank, status, message) for a chapter's exercise.py, or the one at `path`.
+def graded(number, path, names):
+    """Grade a file -> events, see Judge. A process for it, and a new one behind each answer that
+    ends it, so nothing that an answer does reaches another learner's marks.
 
-    only: the name of one blank, to grade no other.
     Raises ValueError if there is no such file, or it does not run.
     """
-    folder, blanks = chapters()[number]
-    path = path or folder / "exercise.py"
     if not path.exists():
-        raise ValueError(f"{path} is missing; python tests/make_exercises.py writes it")
-    chosen = [b for b in blanks if only in (None, b.name)]
-    graded = verdicts(number, path, [b.name for b in chosen])
-    return [(b, *graded[b.name]) for b in chosen]
-
-
-def grade(numbers, only=None):
-    """Print the verdicts on these chapters, or on one blank -> True if everything is done."""
-    done = total = 0
-    for number in numbers:
-        total += sum(only in (None, b.name) for b in chapters()[number][1])
+        raise ValueError("is missing; python tests/make_exercises.py writes it")
+    left, again = list(names), False
+    while left:
+        judge, answers = Judge(number, path, left), len(left)
         try:
-            graded = results(number, only=only)
-        except ValueError as error:
-            print(f"{number}  {error}")
-            continue
-        for blank, status, message in graded:
-            print(f"{number}  {blank.name:24s} {status}" + (f": {message}" if message else ""))
-            done += status == "done"
-    if only is None:
-        print(f"{done} of {total} done")
-    return done == total
+            for event in judge.events(left):
+                # The file is run again: what its top level says is known.
+                if not (again and len(left) == answers and event[0] in ("print", "trouble")):
+                    yield event
+        finally:
+            judge.stop()
+        again = True
 
 
-def print_class(folder, numbers):
-    """A row per learner: blanks done in each chapter; '-' no file, 'broken' it does not run.
+# ---------------------------------------------------------------- what is shown
 
-    folder/NAME/01_chain_specdec/exercise.py is NAME's chapter 01. Runs everybody's code.
-    Raises ValueError if there is nobody.
-    """
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+
+def clean(text):
+    """A line that moves no cursor and clears no screen."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def indented(message):
+    """A verdict's lines, of which none but the first can begin at the left."""
+    first, *more = (clean(line) for line in message.split("\n"))
+    return "\n".join([first, *(line if line[:4] == "    " else f"    {line}" for line in more)])
+
+
+class Echo:
+    """Shows what an answer prints, each line behind a bar; not all of it, if it is much."""
+
+    def __init__(self):
+        self.shown, self.rest = 0, ""
+
+    def add(self, text):
+        *lines, self.rest = (self.rest + text).split("\n")
+        for line in lines:
+            self.show(line)
+
+    def show(self, line):
+        self.shown += 1
+        if self.shown <= LINES:
+            print(f"    | {clean(line[:LETTERS])}", flush=True)
+        elif self.shown == LINES + 1:
+            print("    | ... (more is printed than is shown)", flush=True)
+
+    def end(self):
+        """The answer is judged; the next one begins anew."""
+        if self.rest:
+            self.show(self.rest)
+        self.__init__()
+
+
+def grade(number, path, names):
+    """Print the verdicts on a file -> how many are done."""
+    echo, done = Echo(), 0
+    try:
+        for what, *parts in graded(number, path, names):
+            if what == "print":
+                echo.add(parts[0])
+                continue
+            echo.end()
+            if what == "trouble":
+                print(f"{number}  {clean(parts[0])} (the rest of the file is graded)")
+            else:
+                status, message = parts
+                more = f": {indented(message)}" if message else ""
+                print(f"{number}  {what:24s} {status}{more}", flush=True)
+                done += status == "done"
+    except ValueError as error:
+        echo.end()
+        print(f"{number}  {path} {indented(str(error))}")
+    return done
+
+
+def decode_with(number, path, names):
+    """Decode with those of the file's answers that are right; the verdicts on the others."""
+    verdicts = {}
+    try:
+        for what, *parts in graded(number, path, names):
+            if what not in ("print", "trouble"):
+                verdicts[what] = parts[0]
+    except ValueError as error:
+        print(f"{number}  {path} {indented(str(error))}")
+        return
+    done = [name for name in names if verdicts.get(name) == "done"]
+    for name in names:
+        if name not in done:
+            print(f"{number}  {name:24s} {verdicts.get(name, 'crashed')}: the taught one decodes")
+    sys.stdout.flush()
+    if done:
+        ended = subprocess.run([sys.executable, str(ROOT / "tests" / "grade_run.py"), number,
+                                str(path), *done], check=False)
+        raise SystemExit(ended.returncode)
+
+
+def print_events(number, path, names):
+    """The verdicts for print_class: one in a line, as JSON."""
+    try:
+        for event in graded(number, path, names):
+            if event[0] not in ("print", "trouble"):
+                print(json.dumps(event), flush=True)
+    except ValueError as error:
+        print(json.dumps(["", "broken", str(error)]), flush=True)
+
+
+# ---------------------------------------------------------------- a class
+
+
+def learners_in(folder):
+    """The names of a class folder's learners. Raises ValueError if it is none."""
+    if not folder.is_dir():
+        raise ValueError(f"class folder '{folder}' is no folder")
+    own = sorted(path.name for path in folder.glob("0?_*"))
+    if own:
+        raise ValueError(f"class folder '{folder}' holds {own[0]} itself; it must hold one folder "
+                         "a learner, with the chapters' folders in each")
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name[0] not in "._")
     if not names:
         raise ValueError(f"class folder '{folder}' holds no folder of a learner")
-    rows = []
-    for name in names:
-        row = [name]
-        for number in numbers:
-            chapter, blanks = chapters()[number]
-            path = folder / name / chapter.name / "exercise.py"
-            try:
-                done = [status for _, status, _ in results(number, path)].count("done")
-                row.append(f"{done}/{len(blanks)}")
-            except ValueError:
-                row.append("broken" if path.exists() else "-")
-        rows.append(row)
-    print_table(["learner", *numbers], rows)
+    return names
+
+
+def graded_apart(number, path, names):
+    """-> {name: (status, message)}, and why the file does not run, or ''.
+
+    By a grader of its own, so that an answer that ends its grader ends no other. What it leaves
+    open is graded blank by blank.
+    """
+    if not path.exists():
+        return None, ""
+    command = [sys.executable, str(ROOT / "tests" / "grade.py"), number, "--file", str(path),
+               "--events", *(["--blank", names[0]] if len(names) == 1 else [])]
+    grader = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              encoding="utf-8", errors="replace", start_new_session=True)
+    try:
+        out, _ = grader.communicate(timeout=START + SECONDS * (2 * len(names) + 2))
+    except subprocess.TimeoutExpired:
+        grader.kill()
+        out, _ = grader.communicate()
+    found = {name: (status, text) for name, status, text in map(json.loads, out.splitlines())}
+    _, why = found.pop("", ("", ""))
+    for name in names if not why else ():
+        if name not in found:
+            found[name] = (graded_apart(number, path, [name])[0][name] if len(names) > 1 else
+                           ("crashed", "it ends its grader"))
+    return found, why
+
+
+def print_class(folder, chosen):
+    """A row a learner, a column a blank, as they are graded. Runs everybody's code.
+
+    folder/NAME/01_chain_specdec/exercise.py is NAME's chapter 01; chosen: {number: (folder, names)}
+    """
+    learners = learners_in(folder)
+    for number, (_, names) in chosen.items():
+        print(f"{number}  " + ", ".join(f"{i} {name}" for i, name in enumerate(names, 1)))
+    print("+ done   w wrong   ! crashed   . still blank   x the file does not run   - no file\n")
+    width = min(20, max(map(len, ["learner", *learners])))
+    head = "  ".join(f"{number} {' '.join(str(i + 1) for i in range(len(names)))}"
+                     for number, (_, names) in chosen.items())
+    print(f"{'learner':{width}}  {head}  done", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        rows = {learner: {number: pool.submit(
+            graded_apart, number, folder / learner / chapter.name / "exercise.py", names)
+            for number, (chapter, names) in chosen.items()} for learner in learners}
+        for learner, row in rows.items():
+            print_learner(clean(learner)[:width].ljust(width), chosen,
+                          {number: future.result() for number, future in row.items()})
+
+
+def print_learner(learner, chosen, row):
+    """row: {number: what graded_apart gives}."""
+    cells, remarks, done, single = [], [], 0, sum(len(names) for _, names in chosen.values()) == 1
+    for number, (verdicts, why) in row.items():
+        names = chosen[number][1]
+        marks = ["-" if verdicts is None else "x" if why else MARKS[verdicts[name][0]]
+                 for name in names]
+        done += marks.count("+")
+        cells.append(f"{'':{len(number)}} {' '.join(marks)}")
+        if why:
+            remarks.append(f"{number} {why}")
+        elif single and verdicts:
+            remarks += [": ".join(filter(None, verdict)) for verdict in verdicts.values()]
+    print(f"{learner}  {'  '.join(cells)}  {done:4d}")
+    for remark in remarks:
+        print(f"    {indented(remark)}")
+    sys.stdout.flush()
 
 
 def main(argv=None):
-    known = chapters()
-    parser = Parser(__doc__.splitlines()[0])
+    known = tables()
+    parser = Parser(__doc__)
     parser.add_argument("chapter", nargs="?", type=lambda text: text.zfill(2), choices=known,
                         help="01, 02, ...; default: all")
     parser.add_argument("--blank", metavar="NAME", help="grade this blank alone")
     parser.add_argument("--hint", metavar="NAME", help="print the hint for a blank")
-    parser.add_argument("--class-folder", type=Path, metavar="FOLDER",
+    parser.add_argument("--more", action="store_true", help="with --hint: the second, stronger one")
+    parser.add_argument("--run", metavar="NN", type=lambda text: text.zfill(2), choices=known,
+                        help="decode with what is right in this chapter's exercise.py")
+    parser.add_argument("--file", type=Path, metavar="PATH",
+                        help="grade this file as the chapter's exercise.py")
+    parser.add_argument("--class-folder", metavar="FOLDER",
                         help="grade a class: FOLDER/NAME/01_chain_specdec/exercise.py, ...")
+    parser.add_argument("--events", action="store_true", help="print the verdicts as JSON")
     args = parser.parse_args(argv)
-    chosen = [args.chapter] if args.chapter else list(known)
-    hints = {b.name: b.hint for number in chosen for b in known[number][1]}
-    name = args.blank or args.hint
-    if name is not None and name not in hints:
-        raise ValueError(f"blank is '{name}'; it must be one of {', '.join(hints)}")
+    args.chapter = args.run or args.chapter
+    chosen = {number: known[number] for number in ([args.chapter] if args.chapter else known)}
+    hints = {name: hint for _, blanks in chosen.values() for name, hint in blanks.items()}
+    for name in (args.blank, args.hint):
+        if name is not None and name not in hints:
+            raise ValueError(f"blank is '{name}'; it must be one of {', '.join(hints)}")
+    if args.file and not args.chapter:
+        raise ValueError(f"file is '{args.file}'; its chapter must be given, 01 for instance")
     if args.hint is not None:
-        print(" ".join(hints[name].split()))
-    elif args.class_folder is not None:
-        print_class(args.class_folder, chosen)
-    elif not grade(chosen, args.blank) and args.chapter:
+        first, *second = hints[args.hint]
+        print((second or ["There is no second hint; the first one was:", first])[0]
+              if args.more else first)
+        if second and not args.more:
+            print(f"(One more: python tests/grade.py --hint {args.hint} --more)")
+        return
+    chosen = {number: (folder, [name for name in blanks if args.blank in (None, name)])
+              for number, (folder, blanks) in chosen.items()
+              if args.blank is None or args.blank in blanks}
+    if args.class_folder is not None:
+        if not args.class_folder:
+            raise ValueError("class folder is ''; it must be the name of a folder")
+        print_class(Path(args.class_folder), chosen)
+        return
+    if args.run:
+        folder, names = chosen[args.run]
+        decode_with(args.run, args.file or folder / "exercise.py", names)
+        return
+    done = total = 0
+    for number, (folder, names) in chosen.items():
+        path = args.file or folder / "exercise.py"
+        if args.events:
+            print_events(number, path, names)
+            continue
+        total += len(names)
+        done += grade(number, path, names)
+    if args.events:
+        return
+    if args.blank is None:
+        print(f"{done} of {total} done")
+    if args.chapter and done < total:
         raise SystemExit(1)
 
 

@@ -4,32 +4,39 @@ A `Blank` names one taught function, asks for it, and knows how to judge an answ
 
     still blank   the body says `raise NotImplementedError`
     crashed       it raises something else; the learner's own line is shown
-    wrong         it fails an example, or what the chapter promises
+    wrong         it fails an example, what the chapter promises, or one of more inputs
     done
 
 While one blank is judged, all other names mean the taught code, so an empty neighbour does no
-harm, and no expectation ever comes from the learner's own module. A wrong answer is compared with
-the known slips: if it behaves exactly like one, the grader says which.
+harm, and no expectation ever comes from the learner's own module. An answer that fails is compared
+with the known slips: if it behaves exactly like one, the grader says which.
 """
 
 import ast
 import copy
+import functools
 import importlib
 import inspect
-import linecache
+import math
+import numbers
+import sys
 import traceback
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from nanogpt.exact.slips import replaced
+from nanogpt.chapter import folders, load, room_of
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.slips import Lost, replaced
 from nanogpt.exact.toy_models import loop_bias
 from nanogpt.sampling import Sampler
-from tree_attention import Tree
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,23 +45,26 @@ ROOT = Path(__file__).resolve().parent.parent
 class Blank:
     """One exercise.
 
-    target: 'module:function' or 'module:Class.method'; question: what to write; hint: a nudge;
-    lines, minutes: how long the taught body is, and how long a learner needs.
-    examples: {"for this input": (call, expected)}, hand-sized inputs and results worked out by
-    hand; call: a tuple of arguments, or call(f) -> what to compare.
-    promise(): raises AssertionError with a sentence if what the chapter promises is broken; the
-    answer stands in for the taught function meanwhile.
-    slips: {sentence: f}, the wrong variants of the chapter's wrong.py.
+    target: 'module:function' or 'module:Class.method'; question: what to write; hint: a nudge, or
+    two, the second one stronger; lines, minutes: how long the taught body is, and how long a
+    learner needs.
+    examples: {"this input": (call, expected)}, hand-sized inputs and results worked out by hand;
+    call: a tuple of arguments, or call(f) -> what to compare.
+    promise(): raises Broken if what the chapter promises is broken; the answer stands in for the
+    taught function meanwhile.
+    more() -> {"this input": call}: further inputs, on which the taught function says what is right.
+    chapter: its folder, see `blanks_of`.
     """
 
     target: str
     question: str
-    hint: str
+    hint: str | tuple
     lines: int
     minutes: int
     examples: dict
     promise: Callable | None = None
-    slips: dict = field(default_factory=dict)
+    more: Callable = dict
+    chapter: Path | None = None
 
     @property
     def name(self):
@@ -64,16 +74,12 @@ class Blank:
     def example(self):
         """The first case with its result, to check on paper."""
         case, (_, result) = next(iter(self.examples.items()))
-        return f"{case} -> {plain(result)}"
+        return f"{case} -> {shown(plain(result))}"
 
-    def observe(self, f):
-        """What f does on the examples: {"for this input": result}, comparable."""
-        return {case: plain(call(f) if callable(call) else f(*call))
-                for case, (call, _) in self.examples.items()}
-
-    @property
-    def expected(self):
-        return {case: plain(result) for case, (_, result) in self.examples.items()}
+    @cached_property
+    def slips(self):
+        """{sentence: f}, the wrong variants of the chapter; read only when an answer is wrong."""
+        return wrong_variants(self.chapter)[self.name]
 
     def owner(self):
         """The module or class that holds the taught function."""
@@ -87,194 +93,37 @@ class Blank:
         return getattr(self.owner(), self.name)
 
 
-def load_answers(source, path, blanks):
-    """Run an exercise file -> {name: function}; in each one's namespace its neighbours are taught.
-
-    Raises whatever running the file raises (a SyntaxError, say).
-    """
-    code, answers = compile(source, str(path), "exec"), {}
-    # A message shows the line in which an answer fails, also of a file that is not saved.
-    linecache.cache[str(path)] = len(source), None, source.splitlines(True), str(path)
-    for blank in blanks:
-        space = {"__name__": "exercise", "__file__": str(path)}
-        exec(code, space)
-        if callable(space.get(blank.name)):
-            answers[blank.name] = space[blank.name]
-            space.update({b.name: b.taught() for b in blanks if b is not blank})
-    return answers
-
-
-def is_untouched(source):
-    """True if no blank of an exercise file was worked on: every body still says 'not yet'."""
-    try:
-        functions = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
-    except SyntaxError:
-        return False
-    return all(isinstance(f.body[-1], ast.Raise) and len(f.body) <= 2 for f in functions)
-
-
-def plain(value):
-    """Results as nested lists of rounded numbers, so that they can be compared and printed."""
-    if isinstance(value, Tree):
-        parts = [value.tokens, value.parents, value.draft_probs]
-        return f"Tree({', '.join(str(plain(part)) for part in parts if part is not None)})"
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, range)):
-        return [plain(v) for v in value]
-    if isinstance(value, float):
-        return "nan" if value != value else round(value, 6) + 0.0
-    return value
-
-
-ARGUMENTS = (torch.Tensor, np.ndarray, list, Tree)  # what an answer must leave as it is
-
-
-class Misuse(Exception):
-    """An answer writes into what it is given, or gives nothing back."""
-
-
-def guarded(blank, f, calls):
-    """f, but it gets copies of its arrays, lists and trees, and may not write into them.
-
-    So no answer can spoil the examples for the next one. Before every call its arguments are
-    appended to `calls`, as a text.
-    """
-    names = list(inspect.signature(blank.taught()).parameters)
-    node, _ = reference_source(blank)
-    returns = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(node))
-
-    def call(*args):
-        calls.append(", ".join(f"{name} = {brief(value)}"
-                               for name, value in zip(names, args, strict=False)))
-        given = [copy.deepcopy(a) if isinstance(a, ARGUMENTS) else a for a in args]
-        result = f(*given)
-        for name, before, after in zip(names, args, given, strict=False):
-            if isinstance(before, ARGUMENTS) and plain(before) != plain(after):
-                raise Misuse(f"your code changes its argument {name}; work on a copy")
-        if result is None and returns:
-            raise Misuse("nothing comes back; is a `return` missing?")
-        return result
-
-    return call
-
-
-def brief(value):
-    """A value in a few letters: itself, or what it is."""
-    text = str(plain(value))
-    if isinstance(value, (*ARGUMENTS, int, float)) and len(text) <= 70:
-        return text
-    return getattr(value, "__name__", type(value).__name__)
-
-
-def behaviour(blank, f):
-    """What f does on the hand-sized inputs, comparable; an exception is a behaviour too."""
-    try:
-        return blank.observe(guarded(blank, f, []))
-    except Exception as error:
-        return told(error)
-
-
-def told(error):
-    """An exception in a line."""
-    return f"{type(error).__name__}: {error}"
-
-
-def own_line(error, path):
-    """The learner's line in which an error arose, as 'line 12: code', or ''."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename == str(path):
-            return f"line {frame.lineno}: {frame.line}"
-    return ""
-
-
-def says_not_yet(error, path):
-    """True if an error comes from the learner's own `raise NotImplementedError`."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return (isinstance(error, NotImplementedError) and last.filename == str(path)
-            and last.line.startswith("raise"))
-
-
-def grade_answer(blank, answer, path="exercise.py"):
-    """-> (status, message); status: see above."""
-    if answer is None:
-        return "still blank", f"there is no function {blank.name} in the file"
-    calls, seen = [], None
-    try:
-        seen, wanted = blank.observe(guarded(blank, answer, calls)), blank.expected
-        for case, value in wanted.items():
-            if seen[case] != value:
-                varies = f"\n        (of: {next(iter(wanted))})" if case[:4] == "the " else ""
-                return "wrong", (f"for {case}{varies}\n    expected {value}\n    got      "
-                                 f"{seen[case]}{name_slip(blank, seen)}")
-        calls.clear()
-        if blank.promise is not None:
-            with replaced(blank.owner(), **{blank.name: answer}):
-                blank.promise()
-    except Misuse as error:
-        return "wrong", str(error)
-    except BaseException as error:  # SystemExit, too, or a class of the learner's own
-        if says_not_yet(error, path):
-            return "still blank", "its question is above it in exercise.py"
-        called = f"\n    called with {calls[-1]}" if calls else ""
-        if line := own_line(error, path):
-            return "crashed", f"{told(error)}\n    {line}{called}"
-        if isinstance(error, AssertionError):
-            return "wrong", f"the examples are right, but {error}{name_slip(blank, seen)}"
-        return "wrong", (f"the result cannot be used ({told(error)}){called}"
-                         f"{name_slip(blank, seen or told(error))}")
-    return "done", ""
-
-
-def name_slip(blank, seen):
-    """'This is what you get when ...', if the answer behaves exactly like a known slip.
-
-    Where all values are right, only the promise tells a slip, and none is like the answer.
-    """
-    for sentence, slip in blank.slips.items():
-        if behaviour(blank, slip) == seen != blank.expected:
-            return f"\n    This is what you get when {sentence}."
-    return ""
-
-
-class Script:
-    """A Dice that follows a script and notes what it was asked; it normalises as the real one."""
-
-    def __init__(self, draws=(), coins=()):
-        self.draws, self.coins, self.asked = list(draws), list(coins), []
-
-    def draw(self, probs):
-        self.asked.append([round(float(p), 4) for p in probs / probs.sum()])
-        return self.draws.pop(0) if self.draws else int(probs.argmax())
-
-    def flip(self, p):
-        self.asked.append(round(float(p), 4))
-        return self.coins.pop(0)
-
-
-def check_lossless(start, *samplers):
-    """A promise: start(target, sampler, dice) -> Steps must have the target's distribution."""
-    for sampler in samplers or [Sampler(1)]:
-        bias = loop_bias(lambda target, dice, s=sampler: start(target, s, dice), sampler)
-        assert bias < 1e-6, (  # an answer may compute in float32
-            "the text no longer has the target's distribution at temperature "
-            f"{sampler.temperature}: total variation {bias:.1e} instead of 0")
+# ---------------------------------------------------------------- the tables
 
 
 @cache
 def chapters():
-    """{'01': (folder, blanks)} for every chapter that has a table of blanks."""
-    found = {}
-    for table in sorted((ROOT / "tests").glob("blanks_*.py")):
-        blanks = importlib.import_module(table.stem)
-        folder = next(ROOT.glob(f"0?_*/{table.stem.removeprefix('blanks_')}.py")).parent
-        wrong = importlib.import_module(f"{folder.name}.wrong").WRONG
-        for blank in blanks.BLANKS:
-            blank.slips = wrong[blank.name]
-        found[folder.name[:2]] = folder, blanks.BLANKS
-    return dict(sorted(found.items()))
+    """{'01': folder} of every chapter that has blanks."""
+    return {folder.name[:2]: folder for folder in folders() if table_of(folder)}
+
+
+def table_of(folder):
+    """The file with a chapter's BLANKS: one of its own beside this one, or its room; or None."""
+    own, room = ROOT / "tests" / f"blanks_{folder.name[3:]}.py", folder / f"{room_of(folder)}.py"
+    if own.exists():
+        return own
+    return room if "\nBLANKS = " in room.read_text(encoding="utf-8") else None
+
+
+@cache
+def blanks_of(number):
+    """A chapter's blanks, a list. No other chapter is loaded, unless this one builds on it."""
+    folder = chapters()[number]
+    blanks = [blank if isinstance(blank, Blank) else Blank(*blank)  # a room knows no grader
+              for blank in importlib.import_module(table_of(folder).stem).BLANKS]
+    for blank in blanks:
+        blank.chapter = folder
+    return blanks
+
+
+def wrong_variants(folder):
+    """{function: {sentence: f}} of a chapter."""
+    return load(folder.name[:2]).wrong
 
 
 def reference_source(blank):
@@ -288,3 +137,447 @@ def reference_source(blank):
             raise ValueError(f"{blank.target} is not a function")
         node = found[0]
     return node, source
+
+
+# ---------------------------------------------------------------- a learner's file
+
+
+class ExerciseFile:
+    """An exercise file, run once, statement by statement.
+
+    What fails at its top level, a try below an empty blank, say, is noted in `troubles` (sentences
+    with the line) and the rest goes on. doing(text) is called before every statement.
+    Raises what keeps the file from being read: a SyntaxError, say.
+    """
+
+    def __init__(self, path, blanks, doing=lambda *_: None):
+        self.path, self.blanks = str(path), blanks
+        # Bytes: Python knows about cookies and byte order marks.
+        statements = ast.parse(Path(path).read_bytes(), self.path).body
+        self.space, self.troubles = {"__name__": "exercise", "__file__": self.path}, []
+        futures = [n for n in statements if getattr(n, "module", None) == "__future__"]
+        for statement in statements:
+            doing(f"line {statement.lineno}")
+            try:
+                code = ast.Module([*futures, statement], [])
+                exec(compile(code, self.path, "exec", dont_inherit=True), self.space)
+            except BaseException as error:  # SystemExit, too, or a class of the learner's own
+                self.troubles.append(f"line {statement.lineno}: {told(error)}")
+
+    def grade(self, blank, doing=lambda *_: None):
+        """-> (status, message); meanwhile all other blanks mean the taught functions."""
+        others = {b.name: b.taught() for b in self.blanks if b is not blank}
+        mine = {name: self.space[name] for name in others if name in self.space}
+        self.space.update(others)
+        try:
+            return grade_answer(blank, self.space.get(blank.name), self.path, doing)
+        finally:
+            self.space.update(mine)
+
+
+    def answers(self, names):
+        """{name: the file's function}; they call each other, and where one is not named, the taught
+        one. Each has the taught one's name and module, and `taught`, the taught one itself."""
+        for blank in self.blanks:
+            own = taught = getattr(blank.taught(), "taught", blank.taught())
+            if blank.name in names:
+                own = self.space[blank.name]
+                if not inspect.isfunction(own):  # a partial, or a built-in one: it may bear no name
+                    own = (lambda f: lambda *args: f(*args))(own)
+                functools.update_wrapper(own, taught, updated=()).taught = taught
+            self.space[blank.name] = own
+        return {name: self.space[name] for name in names}
+
+
+def places(function):
+    """Where this repository's modules, their classes and a notebook hold a function, by name:
+    [(owner, name)]."""
+    owners = [module for name, module in list(sys.modules.items())
+              if name == "__main__" or str(getattr(module, "__file__", "")).startswith(str(ROOT))]
+    owners += {value for module in owners for value in vars(module).values()
+               if inspect.isclass(value) and value.__module__ == module.__name__}
+    return [(owner, name) for owner in owners for name, value in list(vars(owner).items())
+            if value is function]
+
+
+@contextmanager
+def standing(where):
+    """Inside `with`: each owner's name is this function. where: [(owner, name, function)]."""
+    before = [(owner, name, vars(owner)[name]) for owner, name, _ in where]
+    for owner, name, function in where:
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+
+def in_loop(loop, pairs):
+    """The Loop with other functions for its rule and its decoder; pairs: (taught, own)."""
+    return loop.but(**{part: own for part in ("rule", "decode") for taught, own in pairs
+                       if getattr(loop, part) is taught})
+
+
+# ---------------------------------------------------------------- results
+
+
+MOST = 10_000  # numbers in a result: no right one has as many
+LETTERS = 400  # of one value in a message
+LONG = 100  # letters: of what is longer, the place is told
+ENTRIES = 5  # of a dictionary
+
+
+def plain(value):
+    """Results as nested lists of numbers, so that they can be compared and shown."""
+    if hasattr(value, "parents") and hasattr(value, "tokens"):  # a Tree
+        return {"tokens": plain(value.tokens), "parents": plain(value.parents)} | (
+            {} if value.draft_probs is None else {"draft_probs": plain(value.draft_probs)})
+    if math.prod(getattr(value, "shape", ())) > MOST:
+        return f"an array of the shape {tuple(value.shape)}"
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, range)):
+        if len(value) > MOST:
+            return f"{len(value)} entries"
+        return [plain(v) for v in value]
+    if isinstance(value, (bool, str)) or value is None:
+        return value
+    if isinstance(value, numbers.Real):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return f"a {type(value).__name__}"
+
+
+def same(a, b):
+    """Are two plain results equal? Numbers may differ by what float32 does to them."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return a == b or abs(a - b) <= 1e-6 or (a != a and b != b)
+    return a == b
+
+
+def shown(value, most=LETTERS):
+    """A plain result as a text, of so many letters at most."""
+    if isinstance(value, list):
+        text = f"[{', '.join(shown(v, most) for v in value)}]"
+    elif isinstance(value, dict):
+        text = "{" + ", ".join(f"{k}: {shown(v, most)}" for k, v in value.items()) + "}"
+    elif isinstance(value, float):
+        text = f"{round(value, 6) + 0.0:.6g}" if abs(value) < 1e6 else f"{value:.6g}"
+    else:
+        text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} letters)"
+
+
+def is_grid(value):
+    """A matrix of 0 and 1, or of False and True, with three rows or more?"""
+    return (isinstance(value, list) and len(value) > 2
+            and all(isinstance(row, list) and len(row) <= 20 for row in value)
+            and all(isinstance(cell, int) and cell in (0, 1) for row in value for cell in row))
+
+
+def difference(wanted, got):
+    """What was expected and what came, in lines."""
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        return entries(wanted, got)
+    if is_grid(wanted) and is_grid(got) and len(wanted) == len(got):
+        return grids(wanted, got)
+    where = first_difference(wanted, got) if len(shown(wanted)) > LONG else ""
+    return f"\n    expected {shown(wanted)}\n    got      {shown(got)}{where}"
+
+
+def entries(wanted, got):
+    """The entries in which two dictionaries differ."""
+    keys = [key for key in {**wanted, **got}
+            if key not in got or key not in wanted or not same(wanted[key], got[key])]
+    lines = []
+    for key in keys[:ENTRIES]:
+        values = (shown(d[key]) if key in d else "none" for d in (wanted, got))
+        lines.append("\n    {}: expected {}, got {}".format(key[:LETTERS], *values))
+    return "".join(lines) + "\n    ..." * (len(keys) > ENTRIES)
+
+
+def grids(wanted, got):
+    """Two matrices of 0 and 1, drawn side by side."""
+    drawn = [[" ".join("1" if cell else "." for cell in row) for row in grid]
+             for grid in (wanted, got)]
+    width = max(len("expected"), *map(len, drawn[0]))
+    lines = [f"\n    row   {'expected':{width}}   got"]
+    for i, (a, b) in enumerate(zip(*drawn, strict=True)):
+        lines.append(f"\n    {i:3d}   {a:{width}}   {b}" + "   <-" * (a != b))
+    return "".join(lines)
+
+
+def first_difference(wanted, got, place=""):
+    """Where two nested lists differ first, as '\\n    at [1][0]: expected .., got ..'."""
+    if isinstance(wanted, list) and isinstance(got, list) and len(wanted) == len(got):
+        for i, (a, b) in enumerate(zip(wanted, got, strict=True)):
+            if not same(a, b):
+                return first_difference(a, b, f"{place}[{i}]")
+    if not place:
+        return ""
+    return f"\n    at {place}: expected {shown(wanted, LONG)}, got {shown(got, LONG)}"
+
+
+# ---------------------------------------------------------------- calls
+
+
+ARGUMENTS = (torch.Tensor, np.ndarray, list)  # and trees: what an answer must leave as it is
+
+
+def is_data(value):
+    return isinstance(value, ARGUMENTS) or hasattr(value, "parents")
+
+
+class Misuse(Exception):
+    """An answer breaks a rule that its values do not show. The text is the verdict's."""
+
+
+class Broken(Exception):
+    """What the chapter promises is broken. The text says how."""
+
+
+def require(right, sentence):
+    """Raises Broken. (An assert would say nothing under `python -O`.)"""
+    if not right:
+        raise Broken(sentence)
+
+
+class Calls:
+    """An answer as the grader calls it: it gets copies of its arrays, lists and trees, and may not
+    write into them, so no answer can spoil the examples for the next one.
+
+    `last` holds the arguments of the call that is running; `noted` only notes them.
+    """
+
+    def __init__(self, blank, f):
+        self.f, self.last = f, ()
+        self.names = list(inspect.signature(blank.taught()).parameters)
+        nodes = list(ast.walk(reference_source(blank)[0]))
+        self.missing = (  # where nothing comes back
+            "yield" if any(isinstance(n, ast.Yield) for n in nodes) else
+            "return" if any(isinstance(n, ast.Return) and n.value for n in nodes) else "")
+
+    def __call__(self, *args):
+        self.last = args
+        given = [copy.deepcopy(a) if is_data(a) else a for a in args]
+        result = self.f(*given)
+        for name, before, after in zip(self.names, args, given, strict=False):
+            if is_data(before) and not same(plain(before), plain(after)):
+                raise Misuse(f"your code changes its argument {name}; work on a copy")
+        if result is None and self.missing:
+            raise Misuse(f"nothing comes back; is a `{self.missing}` missing?")
+        return result
+
+    def noted(self):
+        """The answer as a function: a method gets its `self`, which a Calls would not."""
+        def call(*args):
+            self.last = args
+            return self.f(*args)
+
+        return call
+
+    def told(self):
+        """'called with ...', the arguments that are numbers, arrays or trees, or ''."""
+        said = [f"{name} = {shown(plain(value))}"
+                for name, value in zip(self.names, self.last, strict=False)
+                if is_data(value) or isinstance(value, (int, float))]
+        return f"\n    called with {', '.join(said)}" if said else ""
+
+
+def told(error):
+    """An exception in a line, also one that cannot be printed."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:
+        text = "(its text cannot be made)"
+    return f"{type(error).__name__}: {text}"[:LETTERS].rstrip(": ")
+
+
+def own_line(error, path):
+    """The learner's line in which an error arose, as '\\n    line 12: code', or ''."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename == str(path):
+            return f"\n    line {frame.lineno}: {frame.line}"
+    return ""
+
+
+def says_not_yet(error, path):
+    """True if an error comes from the learner's own `raise NotImplementedError`."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (isinstance(error, NotImplementedError) and last.filename == str(path)
+            and last.line.startswith("raise"))
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+def grade_answer(blank, answer, path="exercise.py", doing=lambda *_: None):
+    """-> (status, message), see above. doing(text) is called before every trial."""
+    if answer is None:
+        return "still blank", f"there is no function {blank.name} in the file"
+    if not callable(answer):
+        return "wrong", f"{blank.name} is {shown(plain(answer))}, and no function"
+    if answer is blank.taught():
+        return "wrong", "this is the taught function itself, imported; write your own"
+    calls = Calls(blank, answer)
+    verdict = try_cases(blank, calls, blank.examples, path, doing)
+    if verdict is None and blank.promise is not None:
+        verdict = try_promise(blank, calls, path, doing)
+    if verdict is None:
+        cases = {case: (call, observed(call, blank.taught()))
+                 for case, call in blank.more().items()}
+        verdict = try_cases(blank, calls, cases, path, doing, "the examples are right, but ")
+    return verdict or ("done", "")
+
+
+def observed(call, f):
+    """What f does there, comparable."""
+    return plain(call(f) if callable(call) else f(*call))
+
+
+def try_cases(blank, calls, cases, path, doing, but=""):
+    """-> (status, message) of the first of the cases that fails, or None."""
+    seen, failed = {}, None
+    for case, (call, wanted) in cases.items():
+        doing(f"for {case}", calls)
+        try:
+            seen[case], error = observed(call, calls), None
+        except BaseException as caught:  # SystemExit, too, or a class of the learner's own
+            seen[case], error = told(caught), caught
+            if says_not_yet(error, path):
+                return "still blank", "its question is above it in exercise.py"
+            if isinstance(error, Misuse):
+                return "wrong", str(error)
+        if failed is None and (error or not same(seen[case], plain(wanted))):
+            failed = case, error, calls.told() if error or but else ""
+    if failed is None:
+        return None
+    case, error, called = failed
+    name = name_slip(blank, cases, seen, "" if but else case)
+    if error:
+        return crash(error, path, called, name, but)
+    first = next(iter(cases))
+    varies = f"\n        (of: {first})" if case[:4] == "the " else ""
+    found = difference(plain(cases[case][1]), seen[case])
+    return "wrong", f"{but}for {case}{varies}{found}{called}{name}"
+
+
+def crash(error, path, called, name, but):
+    """(status, message) for an exception, in the learner's lines or in what is made of a result."""
+    if line := own_line(error, path):
+        return "crashed", f"{but}{told(error)}{line}{called}{name}"
+    return "wrong", f"{but}the result cannot be used ({told(error)}){called}{name}"
+
+
+def try_promise(blank, calls, path, doing):
+    """-> (status, message), or None if the promise is kept with the answer in place."""
+    but = "the examples are right, but "
+    calls.last = ()
+    doing("while the chapter's promise is tried", calls)
+    try:
+        with replaced(blank.owner(), **{blank.name: calls.noted()}):
+            blank.promise()
+    except (Broken, Misuse) as error:
+        return "wrong", f"{but}{error}"
+    except BaseException as error:
+        return crash(error, path, calls.told(), "", but)
+    return None
+
+
+def name_slip(blank, cases, seen, failed):
+    """'This is what you get when ...', if the answer behaves exactly like a known slip, on all of
+    the cases, or like one alone on the case that is shown, if there is one and its result tells
+    enough. (0 or True come of many mistakes.)"""
+    try:
+        slips = blank.slips
+    except Exception as error:  # the chapter's code no longer loads
+        return f"\n    (The known slips cannot be compared: {told(error)})"
+    lost = [sentence for sentence, slip in slips.items() if isinstance(slip, Lost)]
+    note = "".join(f"\n    (Not compared, for the taught {blank.name} was rewritten: "
+                   f"{'; '.join(lost)}.)" for _ in lost[:1])
+    alike = []
+    for sentence, slip in slips.items():
+        if sentence in lost:
+            continue
+        does = behaviour(blank, slip, cases)
+        if all(same(does[case], seen[case]) for case in cases):
+            return f"\n    This is what you get when {sentence}.{note}"
+        if failed and seen[failed] not in (0, 1) and same(does[failed], seen[failed]):
+            alike.append(sentence)
+    if len(alike) == 1:
+        return f"\n    Here, this is what you get when {alike[0]}.{note}"
+    return note
+
+
+def behaviour(blank, f, cases):
+    """What f does on the cases, comparable; an exception is a behaviour, too."""
+    calls, does = Calls(blank, f), {}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # a slip's warnings tell nothing
+        warnings.simplefilter("ignore")
+        for case, (call, _) in cases.items():
+            try:
+                does[case] = observed(call, calls)
+            except Exception as error:
+                does[case] = told(error)
+    return does
+
+
+# ---------------------------------------------------------------- what the tables share
+
+
+class Script:
+    """A Dice that follows a script and notes what it was asked; it normalises as the real one.
+
+    Behind the script a draw is the most probable token, and a coin passes.
+    """
+
+    def __init__(self, draws=(), coins=()):
+        self.draws, self.coins, self.asked = list(draws), list(coins), []
+
+    def draw(self, probs):
+        self.asked.append([round(float(p), 4) for p in probs / probs.sum()])
+        return self.draws.pop(0) if self.draws else int(probs.argmax())
+
+    def flip(self, p):
+        self.asked.append(round(float(p), 4))
+        return self.coins.pop(0) if self.coins else True
+
+
+def judgement(result):
+    """What an accept rule returns: path, token. Raises Misuse if they are not ints."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise Misuse(f"{shown(plain(result))} comes back; it must be two things: path, token")
+    path, token = result
+    for value in [*path, token]:
+        if not isinstance(value, numbers.Integral):
+            raise Misuse(f"path and token hold {shown(plain(value))} as a {type(value).__name__}; "
+                         "rows and tokens are ints: int(...)")
+    return list(path), token
+
+
+def check_lossless(start, *samplers, **case):
+    """A promise: start(target, sampler, dice) -> Steps must have the target's distribution.
+
+    case: see loop_bias.
+    """
+    for sampler in samplers or [Sampler(1)]:
+        bias = loop_bias(lambda target, dice, s=sampler: start(target, s, dice), sampler, **case)
+        require(bias < 1e-6,  # an answer may compute in float32
+                "the text no longer has the target's distribution at temperature "
+                f"{sampler.temperature}: total variation {bias:.1e} instead of 0")
+
+
+def chances(run, most=200):
+    """{result: probability} over every sequence of draws of run(dice), for comparison. Of more
+    than `most` sequences, which no right answer needs, the first ones."""
+    found = {}
+    for result, probability in islice(outcomes(run), most):
+        key = shown(plain(result))
+        found[key] = found.get(key, 0.0) + probability
+    return {key: p for key, p in sorted(found.items()) if p > 1e-9}

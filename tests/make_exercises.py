@@ -1,8 +1,8 @@
 """Write the chapters' exercise.py: python tests/make_exercises.py [01 ...]
 
 Each file holds the chapter's blanks: signature and docstring of the taught function, an empty
-body, and just the imports that the taught bodies use. A file in which somebody has worked is left
-alone: delete it to begin anew.
+body, and just the imports that the taught bodies use. A file in which somebody has written
+anything, a note or an import, is left alone: delete it to begin anew.
 """
 
 import sys
@@ -12,22 +12,34 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = map(str, [ROOT, ROOT / "tests", *ROOT.glob("0?_*")])
 
 import ast
+import hashlib
 import importlib
+import inspect
 import textwrap
 import types
 
-from grading import chapters, is_untouched, reference_source
-from nanogpt.cli import Parser, run
+from grading import blanks_of, chapters, reference_source
+from nanogpt.terminal import Parser, run
 
 HEADER = '''"""Chapter {number}: {count} blanks to fill. Grade them with
 
     python tests/grade.py {number}
 
-and ask for a hint with `python tests/grade.py {number} --hint NAME`. Replace each
-`raise NotImplementedError` by your own lines; a blank that you leave empty disturbs no other.
-"""
+ask for a hint with `--hint NAME`, for a stronger one with `--hint NAME --more`, and, when some are
+done, see them decode beside the taught ones with `--run`. Replace each `raise NotImplementedError`
+by your own lines; a blank that you leave empty disturbs no other.
+{given}"""
 
 '''
+GIVEN = {  # what the arguments of this name can do, told once a file
+    "dice": "dice.draw(probs) draws a token, an int, from probs (V,), which need not add up to 1; "
+            "dice.flip(a) is True with probability a.",
+    "sampler": "sampler(logits) makes of logits (.., V) the distribution after temperature.",
+    "tree": "a tree has N rows, parents before children; row 0, the root, is a token of the text. "
+            "tree.tokens, .parents (-1 for the root) and .depths are (N,); .mask (N, N) is True "
+            "where the column is the row itself or an ancestor of it; .children[row] is the list "
+            "of its children's rows; .draft_probs (N, V) may be None.",
+}
 
 
 def imports_for(blanks):
@@ -58,9 +70,8 @@ def stub(blank):
     """One blank as source: the question, the signature, the docstring, no body."""
     node, source = reference_source(blank)
     doc = node.body[0]
-    head = textwrap.dedent("\n".join(
-        source.splitlines()[node.lineno - 1:doc.end_lineno]
-    ))
+    first = min([node, *node.decorator_list], key=lambda part: part.lineno)
+    head = textwrap.dedent("\n".join(source.splitlines()[first.lineno - 1:doc.end_lineno]))
     question = textwrap.fill(" ".join(blank.question.split()), 96, initial_indent="# ",
                              subsequent_indent="# ")
     example = textwrap.fill(f"Example: {blank.example}", 96, initial_indent="# ",
@@ -70,30 +81,49 @@ def stub(blank):
             f'{head}\n    raise NotImplementedError("not yet: {blank.name}")\n')
 
 
-def exercise_source(number, blanks):
-    """The whole exercise.py of a chapter."""
+MARK = "# make_exercises.py knows by this line whether you have written here: "
+
+
+def exercise_source(number):
+    """The whole exercise.py of a chapter. Its last line says what the others were."""
+    blanks = blanks_of(number)
     body = "\n\n".join(stub(blank) for blank in blanks)
-    imports = imports_for(blanks)
-    return HEADER.format(number=number, count=len(blanks)) + (f"{imports}\n\n" if imports else "") \
-        + body
+    names = {name for blank in blanks for name in inspect.signature(blank.taught()).parameters}
+    given = "".join(textwrap.fill(text, 96, initial_indent="* ", subsequent_indent="  ") + "\n"
+                    for name, text in GIVEN.items() if name in names)
+    header = HEADER.format(number=number, count=len(blanks), given=given and f"\n{given}")
+    source = f"{header}{imports_for(blanks)}\n\n{body}"
+    return f"{source}\n\n{MARK}{checksum(source)}\n"
+
+
+def checksum(source):
+    return hashlib.sha256(source.strip().encode()).hexdigest()[:12]
+
+
+def is_untouched(path):
+    """Is a file what an earlier or this version of this script made, to the letter?
+
+    An editor or git may have changed the ends of the lines.
+    """
+    source, mark, found = path.read_text(encoding="utf-8", errors="replace").rpartition(MARK)
+    return bool(mark) and found.strip() == checksum(source)
 
 
 def main(argv=None):
-    parser = Parser(__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("chapter", nargs="*", help="01, 02, ...; default: all")
     args, known = parser.parse_args(argv), chapters()
     for number in args.chapter:
         if number not in known:
             raise ValueError(f"chapter is '{number}'; it must be one of {', '.join(known)}")
     for number in args.chapter or known:
-        folder, blanks = known[number]
-        path, source = folder / "exercise.py", exercise_source(number, blanks)
-        if not path.exists() or is_untouched(path.read_text(encoding="utf-8")):
-            path.write_text(source, encoding="utf-8", newline="\n")
-            print(f"wrote {folder.name}/exercise.py")
-        else:
-            print(f"{folder.name}/exercise.py is not the empty one; left as it is. "
-                  "Delete it to begin anew")
+        path = known[number] / "exercise.py"
+        shown = f"{path.parent.name}/exercise.py"
+        if path.exists() and not is_untouched(path):
+            print(f"{shown} is not the empty one; left as it is. Delete it to begin anew")
+            continue
+        path.write_text(exercise_source(number), encoding="utf-8", newline="\n")
+        print(f"wrote {shown}")
 
 
 if __name__ == "__main__":

@@ -2,27 +2,18 @@
 
 import gc
 import time
-from importlib import import_module
 from itertools import chain, repeat
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from nanogpt import bench
-from exact import random_gpt
-from nanogpt.decoding import Generation, Step, collect, plain_decode, timed
-from nanogpt.does_it_pay import fastest, load_measured, main, markdown, one_graph, worth
+from nanogpt.before import worth
+from nanogpt.decoding import Generation, Step, plain_decode, timed
+from nanogpt.exact.toy_models import random_gpt
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
-from priced_trees import prices
-from test_ddtree import random_drafter
-from test_dual_draft_routing import random_heads
-from tree_attention import Tree, TreeBigram, TreeDrafter, TreeGPT, speculate, walk
-
-CHAPTER = {int(name[:2]): import_module(f"{name}.bench") for name in (
-    "02_tree_attention", "03_dual_draft_routing", "04_merged_trees", "05_ddtree",
-    "06_layer_verification")}
+from tree_attention import Tree, speculate, walk
 
 
 class FakeClock:
@@ -137,85 +128,7 @@ def test_every_verb_is_booked_once_and_under_the_same_name(monkeypatch, drafts):
         assert sum(step.seconds.values()) == clock.now - start
 
 
-def registry(chapter, target, sampler, seed):
-    """A chapter's decoders around a small random target; budgets and shapes vary with the seed."""
-    heads, room, small = random_heads(target), CHAPTER[chapter], random_gpt(seed + 100)
-    block = random_drafter(target, seed, transition=seed != 1)
-    budget, price = ((2, 6, 40)[seed], prices({1: 1.0, 9: (1.0, 2.0, 3.0)[seed]}, 9))
-    return {
-        2: lambda: room.registry(
-            target, {"small": TreeGPT(small)}, sampler, walk, [(1, 1), (2, 1)]),
-        3: lambda: room.registry(target, heads, sampler, budget),
-        4: lambda: room.registry(target, heads, sampler, budget),
-        5: lambda: room.registry(
-            target, block, sampler, [1, budget], [1, budget], (price, 0.1), small),
-        6: lambda: room.registry(target, TreeGPT(small), sampler, Sampler(1, top_k=3), *(
-            ("complete", 2, 2), ("multi-chain", 1, 4), ("multi-chain", 2, 4))[seed]),
-    }[chapter]()
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("chapter", CHAPTER)
-def test_greedy_texts_are_plain_decodings(chapter, seed):
-    """Every method of a chapter, random models and prompts; 45 tokens cross the window of 32."""
-    starts = registry(chapter, random_gpt(seed), Sampler(0), seed)
-    prompt = [token % 11 for token in range(1 + 13 * seed)]
-    texts = {name: collect(start(prompt, 0), 45).tokens for name, start in starts.items()}
-    assert texts == dict.fromkeys(texts, texts["plain"])
-
-
-@pytest.mark.parametrize("chapter", [3, 4, 5])  # in 02 and 06 one model drafts for all
-def test_turns_disturb_no_drafter(chapter):
-    """A drafter that two methods share would lose its place whenever the turn changes. The drafts
-    show it: what the walk emits does not depend on them."""
-    starts = registry(chapter, random_gpt(2), Sampler(1), 2)
-
-    def trees(turn):
-        return {name: [step.detail.tree.tokens.tolist() for step in texts[0].steps
-                       if hasattr(step.detail, "tree")]
-                for name, texts in bench.compare(starts, [[1, 8, 4]], 24, turn).items()}
-
-    assert trees(None) == trees(2)
-
-
-def test_chains_and_trees_hold_equal_budgets():
-    room, model = CHAPTER[2], TreeBigram(torch.arange(400) * 7 % 11, 11)
-    for drafts, shape in [*room.CHAINS.items(), *room.TREES.items()]:
-        assert len(TreeDrafter(model, shape).propose(1, room=99)) == 1 + drafts
-
-
-# ---------------------------------------------------------------- the closing lesson
-
-
-def test_level_is_what_the_same_texts_cannot_tell_apart():
-    """b is slower on every text by about the same, c now slower and now faster. As graphs of whole
-    rounds a and b are compared with each other, and c with plain decoding."""
-    table = {name: {"tau": 2.0, "round_ms": 2 * sum(ms) / 3, "ms_per_token": ms,
-                    "verb_ms": {"draft": 1, "verify": 2}} for name, ms in (
-        ("plain", [9, 8, 7]), ("01 a, p/q", [4, 3, 2]), ("02 b, walk", [4.2, 3.2, 2.3]),
-        ("02 c, walk", [5, 2.5, 2]))}
-    table["plain"]["tau"] = 1.0
-    table["plain"]["round_ms"] = 8.0
-    assert fastest(table) == ("01 a, p/q", ["02 c, walk"])
-    assert worth(table)["01 a, p/q"] == (2, 0.75, pytest.approx(8 / 3))
-    lines = markdown({"here": {"tables": {"T = 1": table}}}, 1).splitlines()
-    assert lines[3] == "| 01 a | 2.00 | **2.67x** |  |"
-    assert lines[4] == "| 02 b | 2.00 | 2.47x | 0.23 \u00b1 0.07 |"
-    for name in ("plain", "01 a, p/q", "02 b, walk"):
-        table[name]["verb_ms"] = {"draft": 0.01, "verify": 2}
-    assert one_graph(table) == ["01 a, p/q", "02 b, walk"]
-    lines = markdown({"here": {"tables": {"T = 1": table}}}, 1).splitlines()
-    assert [line.split("|")[3].strip() for line in lines[2:]] == [
-        "1.00x", "**2.67x**\\*", "2.47x\\*", "**2.53x**"]
-
-
-def test_all_chapters_in_one_run(tmp_path):
-    """Saved, loaded again and printed; what draws its drafts has no line at temperature 0."""
-    main(["--size", "small", "--prompts", "2", "--max-new-tokens", "6",
-          "--save", str(tmp_path / "here.json")])
-    columns = load_measured(tmp_path)
-    greedy, drawn = (columns["here"]["tables"][T] for T in ("T = 0", "T = 1"))
-    assert {name[:2] for name in drawn} == {"pl", "01", "02", "03", "04", "05", "06"}
-    assert {name for name in drawn if "drawn" in name} == set(drawn) - set(greedy)
-    for line in drawn.values():
-        assert line["round_ms"] >= sum(line["verb_ms"].values())
+def test_an_earlier_runs_worth_by_hand():
+    """Two tokens in a round of 6 ms, where a plain step takes 8."""
+    table = {"plain": {"tau": 1.0, "round_ms": 8.0}, "a": {"tau": 2.0, "round_ms": 6.0}}
+    assert worth(table)["a"] == (2, 0.75, pytest.approx(8 / 3))

@@ -13,17 +13,17 @@ from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
 from conditional_marginals import (
     BlockLevels,
     Children,
-    ConditionalTreeDrafter,
     decode_sampled,
 )
 from ddtree import best_first_tree, marginal_children
-from exact import GPTModel, check_as_good_as_new, loop_bias, outcomes, random_gpt
+from nanogpt.decoding import collect
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.toy_models import random_gpt
 from nanogpt.exact.trees import best_mass
 from nanogpt.model import norm
 from nanogpt.sampling import Dice, Sampler
-from test_ddtree import prefixes, random_drafter
-from train_drafter import block_mask, drafter_loss
-from tree_attention import TreeDrafter, multi_round, speculate
+from test_ddtree import prefixes
+from train_drafter import block_mask, drafter_loss, random_drafter
 
 
 @pytest.mark.parametrize("pieces", [
@@ -191,38 +191,6 @@ def test_without_transitions_it_is_algorithm_1():
 # ---------------------------------------------------------------- losslessness
 
 
-def drawn_bias(sampler, branching, make=TreeDrafter):
-    """Total variation between text from drafts that a real network draws and the target's own."""
-    target = random_gpt(1, vocab=3)
-    network = random_drafter(target, 1, transition=True)
-    network.transition.data *= 5  # the token before decides
-    levels = BlockLevels(network)
-    return loop_bias(lambda _, dice: speculate(
-        target, make(levels, branching, sampler, dice), [1, 2, 0], sampler, dice, multi_round),
-        sampler, 1, 4, GPTModel(target), [1, 2, 0])
-
-
-@pytest.mark.parametrize("branching", [(1, 1, 1), (2, 1), (3,)], ids=str)
-def test_sampled_drafts_lose_nothing(branching):
-    """Chains under the p/q rule, trees under multi-round rejection."""
-    for sampler in (Sampler(1), Sampler(0.5, top_k=2), Sampler(0.8, top_p=0.8)):
-        assert drawn_bias(sampler, branching) < 1e-12
-
-
-class Misreporting(TreeDrafter):
-    """Draws from the conditionals, and tells the accept rule the marginals of the slots."""
-
-    def propose(self, root, room):
-        marginals = self.model.marginals(root, room).exp()
-        tree = super().propose(root, room)
-        tree.draft_probs = marginals[tree.depths.clamp(max=len(marginals) - 1)]
-        return tree
-
-
-def test_a_wrong_draft_distribution_is_noticed():
-    assert drawn_bias(Sampler(1), (1, 1, 1), Misreporting) > 0.01
-
-
 def test_a_drawn_draft_is_judged_by_p_over_q():
     """It is kept with the sum of min(p, q), exactly; the walk would keep it with the sum of p q."""
     target, sampler = random_gpt(1, vocab=3), Sampler(1)
@@ -257,13 +225,24 @@ def observed(draft, text, pieces):
     return draft
 
 
-def test_a_drafter_forgets_its_rounds():
-    """After any commits it proposes what a fresh one proposes that reads the whole text."""
+def test_drawn_drafts_are_no_deeper_than_the_pass():
     target = random_gpt(1)
-    network = random_drafter(target, 1, transition=True)
-    check_as_good_as_new(lambda: ConditionalTreeDrafter(network, 30), target)
-    check_as_good_as_new(lambda: TreeDrafter(
-        BlockLevels(network), (3, 2), Sampler(1), Dice(3)), target, multi_round)
+    network = random_drafter(target, 1, length=2, transition=True)
+    steps = collect(decode_sampled(target, network, (1,) * 5, [1, 2], Sampler(1), Dice(0)), 9).steps
+    assert {step.drafted for step in steps} == {2}
+
+
+@pytest.mark.parametrize("read, passed", [(20, 4), (20, 8), (27, 1)])
+def test_a_pass_of_drawn_drafts_ends_with_the_window(read, passed):
+    """The window has 32 positions: behind what was read stand the root and its slots."""
+    target, ends = random_gpt(1), []
+    network = random_drafter(target, 1, length=4, transition=True)
+    network.register_forward_pre_hook(lambda _, given: ends.append(given[2].stop))
+    levels = BlockLevels(network)
+    levels.cache.length = read
+    levels.observe([0] * passed, target(torch.tensor([[1] * passed]))[1], list(range(passed)))
+    levels.level([3], [-1])
+    assert ends == [min(32, read + passed + 1 + 4)] and len(levels.h) == min(4, 31 - read - passed)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])

@@ -1,83 +1,42 @@
-"""Chapter 01: chains of drafts lose nothing, exactly."""
+"""Chapter 01: what its loops must hold whatever drafts, and its formulas, by hand.
 
-import importlib
+Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
+"""
 
 import pytest
 import torch
 
+import chain_room
 import chain_specdec
 from chain_specdec import (
-    BigramDraft,
     GPTDraft,
     acceptance_probability,
-    acceptance_rate,
     draft,
-    expected_speedup,
     expected_tokens,
     speculate_chain,
 )
-from exact import (
-    ToyDraft,
-    ToyModel,
-    check_greedy,
-    loop_bias,
-    outcomes,
-    random_gpt,
-    wrong_variants,
-)
-from nanogpt.decoding import Generation, Step, collect
-from nanogpt.exact.slips import replaced
+from nanogpt.decoding import collect
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias, random_gpt
 from nanogpt.sampling import Dice, Sampler
 
-bench = importlib.import_module("01_chain_specdec.bench")
-WRONG = importlib.import_module("01_chain_specdec.wrong").WRONG
-SAMPLERS = [
-    Sampler(0), Sampler(0.7), Sampler(1), Sampler(1.5), Sampler(1, top_k=2), Sampler(1, top_p=0.7),
-]
-DRAFTS = {
-    "random": dict(seed=99),
-    "equal to the target": dict(seed=5),
-    "disjoint": dict(seed=99, allowed=(2,)),
-    "peaked": dict(seed=98, scale=4.0),
-}
+
+@pytest.mark.parametrize("drafter", [
+    ToyModel(5, vocab=3),  # the target itself
+    ToyModel(99, vocab=3, allowed=(2,)),  # a token that the target never writes
+    ToyModel(98, vocab=3, scale=4.0),  # nearly sure of itself
+], ids=["equal", "disjoint", "peaked"])
+def test_no_drafter_changes_the_text(drafter):
+    for sampler in (Sampler(1.5), Sampler(1, top_k=2)):
+        assert loop_bias(lambda target, dice, s=sampler: speculate_chain(
+            target, ToyDraft(drafter), [0, 1], 2, s, dice), sampler,
+            model=ToyModel(5, vocab=3, allowed=(0, 1))) < 1e-12
 
 
-def bias(sampler, k, draft="random", rounds=1, length=None, allowed=None):
-    """Total variation between the output of chain speculation and the target's distribution."""
-    drafter = ToyDraft(ToyModel(**{"vocab": 3, **DRAFTS[draft]}))
-    return loop_bias(
-        lambda target, dice: speculate_chain(target, drafter, [0, 1], k, sampler, dice),
-        sampler, rounds, length or k + 2, ToyModel(5, 3, allowed=allowed))
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-@pytest.mark.parametrize("drafts", DRAFTS)
-def test_output_distribution_is_the_targets_exactly(drafts, k):
-    for sampler in SAMPLERS if k < 3 else SAMPLERS[::2]:
-        assert bias(sampler, k, drafts) < 1e-12, sampler
-
-
-def test_disjoint_supports_and_several_rounds():
-    """After the prefill every round emits at least one token: `length` shows the last round too."""
-    assert bias(Sampler(1), 2, "disjoint", allowed=(0, 1)) < 1e-12
-    assert bias(Sampler(1), 1, rounds=2, length=4) < 1e-12
-    assert bias(Sampler(0.7, top_k=2), 1, "peaked", rounds=3, length=4) < 1e-12
-
-
-@pytest.mark.parametrize("name, sentence", wrong_variants(
-    WRONG, "draft", "acceptance_probability", "residual", "accept", but=(
-        "every token is drafted from the root",  # a worse drafter, but an honest one
-        "the residual is not normalised", "equal distributions are divided by zero")), ids=str)
-def test_wrong_variants_are_caught(name, sentence):
-    with replaced(chain_specdec, **{name: WRONG[name][sentence]}):
-        assert bias(Sampler(0.5), 2) > 0.01
-
-
-def test_acceptance_rate_and_expected_tokens_against_enumeration():
+def test_expected_tokens_against_enumeration():
     """With the same two distributions at every position, alpha and Equation 1 are exact."""
     target, probs = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.1, 0.3]]).double()
-    alpha = float(acceptance_rate(target, probs))
-    assert alpha == pytest.approx(0.8)
+    alpha = 0.8  # .5 + .1 + .2, the smaller of the two each time
 
     class Same:
         def logits(self, token):
@@ -90,20 +49,6 @@ def test_acceptance_rate_and_expected_tokens_against_enumeration():
 
         mean = sum(tokens * p for tokens, p in outcomes(emitted))
         assert mean == pytest.approx(expected_tokens(alpha, k), abs=1e-6)
-    assert expected_speedup(3.0, 4, plain_ms=2.0, draft_ms=0.25, verify_ms=2.0) == pytest.approx(2)
-
-
-@pytest.mark.parametrize("seed, length", list(enumerate((1, 15, 16, 40))))
-def test_greedy_text_equals_plain_decoding(seed, length):
-    """Random models, K and prompts; 40 tokens cross the window of 16 several times."""
-    target, small = (random_gpt(seed + more, block_size=16) for more in (0, 100))
-    generator = torch.Generator().manual_seed(seed)
-    prompt = torch.randint(11, (length,), generator=generator).tolist()
-    corpus = torch.randint(11, (500,), generator=generator)
-    drafters = BigramDraft(corpus, 11), GPTDraft(small), GPTDraft(target)
-    check_greedy(target, prompt, *(
-        lambda sampler, dice, d=d, k=k: speculate_chain(target, d, prompt, k, sampler, dice)
-        for d in drafters for k in (1, 2, 5, 40)))
 
 
 def test_chains_fill_the_window_to_its_last_row():
@@ -119,15 +64,18 @@ def test_chains_fill_the_window_to_its_last_row():
 
 def test_round_in_steps_by_hand():
     """Three tokens for 7 ms, 1 of them drafting, 5 the forward; a plain step takes 4 ms."""
-    found = bench.round_in_steps({  # the first token is the prefill's
-        "plain": [Generation([0] * 2, [Step([0])], 0.004)],
-        "GPT, K=2": [Generation(
-            [0] * 4, [Step([0] * 3, 2, {"draft": 0.001, "verify": 0.005})], 0.007)]}, "GPT, K=2")
-    assert found == [3, 0.25, 1.25, 1.75]
+    chain = {"family": "57K GPT", "loop": "chain of {}, 57K GPT", "verbs": [1, 5, 0.5, 0.5]}
+    found = {"tokens": 3, "tables": {"1": {"methods": {
+        "plain": {"family": "plain", "rounds": [3], "ms": [12]},
+        "chain": chain | {"budget": 2, "rounds": [1], "ms": [7]},
+        "longer": chain | {"budget": 4, "rounds": [1], "ms": [9]}}}}}
+    assert chain_room.round_in_steps(found, "chain") == [3, 0.25, 1.25, 1.75]
+    # All drafts are accepted, alpha is 1; two more drafts cost 2 ms, so one of them .25 steps.
+    assert chain_room.next_draft(found, 2) == pytest.approx((1, 0.25, 3 / 1.75))
 
 
 def test_the_lessons_five_changes():
-    right, *broken, useless_drafter = bench.broken_loops().values()
+    right, *broken, useless_drafter = chain_room.broken_loops().values()
     assert max(right, useless_drafter) < 1e-12 and len(broken) == 4 and min(broken) > 0.05
 
 

@@ -32,8 +32,6 @@ def start(program, *flags):
             runpy.run_module(program, run_name="__main__")
             return
         patch.setattr(sys, "path", [str((ROOT / program).parent), *sys.path])
-        for room in ("bench", "pictures", "wrong"):  # not those of the script before
-            patch.delitem(sys.modules, room, raising=False)
         runpy.run_path(str(ROOT / program), run_name="__main__")
 
 
@@ -62,31 +60,35 @@ SLIPS = [
         ("--prompt \u00e9", "character '\u00e9' at position 0 is not in the vocabulary"),
         ("--max-new-tokens 1", "max_new_tokens is 1; it must be at least 2"),
         ("--threads 0", "threads is 0"),
+        ("--threads 100000", "threads is 100000; it must be at least 1, and at most"),
+        ("--prompt \udcff", "argument --prompt: '\\udcff' is no text in UTF-8"),
         ("--seed -1", "seed is -1"),
         ("--device abacus", "device 'abacus' is not available"),
         ("--corpus none.txt", "corpus 'none.txt' cannot be read"),
-        ("--temperature -1", "temperature is -1.0"),
+        ("--temperatures 0 -1", "temperature is -1.0"),
         ("--top-p 0", "top_p is 0.0"),
         ("--top-k 0", "top_k is 0"),
-        ("--k 0", "k is 0"),
-        ("--k many", "invalid int value: 'many'"))),
-    ("02_tree_attention/train_and_decode.py", "--temperatures 0 -1", "temperature is -1.0"),
-    ("03_dual_draft_routing/train_and_decode.py", "--budget 0", "budget is 0"),
-    ("04_merged_trees/train_and_decode.py", "--budget 7", "budget is 7; it must be even"),
+        ("--loop 'chain of 7'", "loop is 'chain of 7'; it must be one of: chain of 1, 57K GPT; "),
+        ("--budgets 0", "a budget is 0; it must be in [1, 255]"),
+        ("--budgets many", "invalid a_budget value: 'many'"))),
     ("05_ddtree/train_and_decode.py", "--temperatures nan", "temperature is nan"),
-    ("05_ddtree/train_and_decode.py", "--budgets 0 256", "budgets are [0, 256]; each must be in"),
-    *(("05_ddtree/real_model.py", flags, sentence) for flags, sentence in (
+    ("05_ddtree/train_and_decode.py", "--budgets 7 256", "a budget is 256"),
+    ("nanogpt.run", "07", "chapter is '07'; it must be one of 01, 02, 03, 04, 05, 06"),
+    ("nanogpt.run", "04 --budgets 2-0", "a budget is (2, 0)"),
+    *(("05_ddtree/real/real_model.py", flags, sentence) for flags, sentence in (
         ("--budgets 0", "budgets are [0]; they must be at least 2 and 1"),
         ("--prompts 13", "argument --prompts: invalid choice: 13"),
         ("--max-new-tokens 1", "max_new_tokens is 1 and"))),
-    ("06_layer_verification/train_and_decode.py", "--branching 0", "branching is 0"),
-    ("06_layer_verification/train_and_decode.py", "--depth 99 --shape complete",
-     "depth 99 make a tree of more than 4096"),
-    ("06_layer_verification/bench.py", "--depth 0", "depth is 0"),
-    ("06_layer_verification/bench.py", "--depth 7", "depth is 7; it must be at most 6"),
-    ("06_layer_verification/bench.py", "--similarity 2", "similarity is 2.0"),
+    ("06_layer_verification/layers_room.py", "--depth 0", "depth is 0"),
+    ("06_layer_verification/layers_room.py", "--depth 7", "depth is 7; it must be at most 6"),
+    ("06_layer_verification/layers_room.py", "--similarity 2", "similarity is 2.0"),
     ("nanogpt.train", "--steps 0", "steps is 0"),
-    ("nanogpt.does_it_pay", "--prompts 1", "prompts is 1"),
+    *(("nanogpt.does_it_pay", flags, sentence) for flags, sentence in (
+        ("--prompts 1", "prompts is 1"),
+        ("--prompts 5000", "prompts is 5000; the validation text has"),
+        ("--temperatures -1", "temperature is -1.0"),
+        ("--only nobody", "only is 'nobody', which matches no method"),
+        ("--show none.json", "'none.json' cannot be read as a contest"))),
     ("nanogpt.pictures.step", "01_chain_specdec --steps 0", "steps is 0"),
     ("nanogpt.pictures.step", f"01_chain_specdec --out '{Path(__file__).as_posix()}'",
      "cannot be made"),
@@ -119,6 +121,42 @@ def test_ctrl_c_outside_of_training(capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.run(pressed)
     assert stopped.value.code == 130 and capsys.readouterr().err == "\nstopped\n"
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)  # while a script still imports
+    assert capsys.readouterr().err == "\nstopped\n"
+
+
+def test_output_that_nobody_takes(capsys, monkeypatch):
+    """Behind `| head` a script ends without a word, a full disk is a sentence, `>&-` no error."""
+    def status(stdout):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+            patch.setattr(sys, "stdout", stdout)
+            cli.run(lambda: print("text"))
+        stdout.close()  # as Python does at its end: nothing is left to write
+        return stopped.value.code, capsys.readouterr().err
+
+    if os.name == "posix":  # Windows knows no such pipe
+        reader, writer = os.pipe()
+        os.close(reader)
+        assert status(os.fdopen(writer, "w")) == (1, "")
+    if Path("/dev/full").exists():
+        assert status(os.fdopen(os.open("/dev/full", os.O_WRONLY), "w")) == (
+            2, "error: the output cannot be written: No space left on device\n")
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    cli.run(lambda: sys.stdout.write("text") + sys.stderr.write("a bar"))
+
+
+def test_a_file_is_tried_before_the_work(tmp_path, capsys):
+    cli.writable(tmp_path / "new" / "a.json")
+    assert not list((tmp_path / "new").iterdir())
+    (tmp_path / "kept").write_text("kept")
+    cli.writable(tmp_path / "kept")
+    assert (tmp_path / "kept").read_text() == "kept"
+    with pytest.raises(ValueError, match="new' cannot be written: (Is a dir|Perm)"):
+        cli.writable(tmp_path / "new")
+    with pytest.raises(SystemExit):  # and where nobody has tried
+        cli.run(lambda: (tmp_path / "none").read_text())
+    assert "none cannot be read or written: No such file" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- the commands that we print
@@ -126,7 +164,7 @@ def test_ctrl_c_outside_of_training(capsys):
 
 def prose():
     """(where, text) of everything a reader takes commands from."""
-    for path in [ROOT / "README.md", *sorted(ROOT.glob("*/*.md"))]:
+    for path in [ROOT / "README.md", *ROOT.glob("*/*.md"), *ROOT.glob("0?_*/real/*.md")]:
         yield path, path.read_text(encoding="utf-8")
     for path in sorted(ROOT.glob("*/*.ipynb")):
         yield path, "\n".join("".join(cell["source"]) for cell in json.loads(
@@ -160,11 +198,15 @@ def test_a_printed_command_exists_and_its_flags_parse(words, monkeypatch):
     program, *words = [word for word in words if word != "--help"]
     if program == "pip":
         project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-        assert words[:3] == ["install", "-c", "constraints.txt"]
+        if words[0] != "install" or "-c" not in words:
+            return  # the guide's help with proxies and with rooms that have no network
+        assert words[words.index("-c") + 1] == "constraints.txt"
         extra = re.search(r"\[(.*)\]", words[-1])
         assert not extra or f"\n{extra[1]} = [" in project
         return
-    if {"pytest", "venv", "http.server", ".github/book/build.py"} & set(words[:2]):
+    bare = {"pytest", "venv", "http.server", ".github/book/build.py", "tests/grade_file.py",
+            "tests/grade_run.py"}
+    if bare & set(words[:2]):
         assert all((ROOT / word).exists() for word in words if word.endswith(".py"))
         return
     original = argparse.ArgumentParser.parse_args

@@ -1,50 +1,34 @@
-"""Chapter 05: the heap's tree is the best one, its size by price, too, and nothing is lost."""
+"""Chapter 05: the heap's tree is the best one; its drafters by hand.
+
+Exactness, greedy text and drafters as good as new: tests/test_loops.py.
+"""
 
 import importlib
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
 import ddtree
 import merged_trees
-from block_diffusion import BlockConfig, BlockDrafter
-from conditional_marginals import BlockLevels, ConditionalTreeDrafter, decode_conditional
+from conditional_marginals import ConditionalTreeDrafter, decode_conditional
 from ddtree import (
     BlockChainDrafter,
     DDTreeDrafter,
-    best_first,
     best_first_tree,
     decode_ddtree,
     marginal_children,
     surrogate,
 )
-from exact import (
-    GPTModel,
-    ToyDraft,
-    ToyModel,
-    check_as_good_as_new,
-    loop_bias,
-    random_gpt,
-    wrong_variants,
-)
-from grading import Script
 from nanogpt.decoding import collect
-from nanogpt.exact.slips import replaced
+from nanogpt.exact.slips import replaced, wrong_variants
+from nanogpt.exact.toy_models import GPTModel, ToyDraft, ToyModel, random_gpt
 from nanogpt.exact.trees import best_mass
 from nanogpt.sampling import Dice, Sampler
-from ngram import LookupDrafter
-from priced_trees import (
-    PricedChainDrafter,
-    PricedTreeDrafter,
-    prices,
-    slopes,
-    worth_verifying,
-)
-from tree_attention import TreeDrafter, speculate
+from train_drafter import random_drafter
+from tree_attention import speculate
 
-wrong = importlib.import_module("05_ddtree.wrong")
+wrong = importlib.import_module("ddtree_room")
 WRONG = wrong.WRONG
 
 
@@ -85,7 +69,7 @@ def test_the_heap_is_optimal_by_brute_force(length, vocab, ties):
 
 
 @pytest.mark.parametrize("name, sentence", wrong_variants(
-    WRONG, "child_score", "sibling_score", "best_first", but=(
+    WRONG, "best_first", but=(
         "the root comes out as a node",  # which makes no tree
         "a score comes out where the mass should")), ids=str)  # and the tree is the same
 def test_wrong_heaps_are_caught(name, sentence):
@@ -114,9 +98,6 @@ def test_surrogate_is_the_expected_acceptance_length():
         assert surrogate(tree, log_probs) == pytest.approx(expected, abs=1e-12)
 
 
-# ---------------------------------------------------------------- losslessness
-
-
 class ToyBlock(ToyDraft):
     """Random marginals for every text, as one pass would give them."""
 
@@ -133,58 +114,15 @@ class ToyBlock(ToyDraft):
         return best_first_tree(root, self.children(root, room), self.budget)
 
 
-@pytest.mark.parametrize("temperature, budget, rounds", [
-    (0, 9, 2), (0.7, 1, 2), (1, 4, 2), (1, 9, 1), (0.7, 30, 1)])
-def test_output_distribution_is_the_targets_exactly(temperature, budget, rounds):
-    for sampler in (Sampler(temperature), Sampler(temperature, top_p=0.8)):
-        bias = loop_bias(lambda target, dice, s=sampler: speculate(
-            target, ToyBlock(4, budget), [0, 1], s, dice), sampler, rounds, 4, ToyModel(11, 3))
-        assert bias < 1e-12
-
-
-def random_drafter(target, seed, length=4, n_layer=2, transition=False):
-    torch.manual_seed(seed)
-    config = BlockConfig(length, n_layer, (0, 1, 2), transition=transition)
-    drafter = BlockDrafter(target, config).double().eval()
-    for parameter in drafter.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return drafter
-
-
-@pytest.mark.parametrize("sampler", [Sampler(1), Sampler(0.7, top_p=0.8)], ids=str)
-def test_the_output_distribution_of_real_networks_is_the_targets_exactly(sampler):
-    target = random_gpt(1, vocab=3)
-    network = random_drafter(target, 1)
-    assert loop_bias(lambda _, dice: decode_ddtree(target, network, 6, [1, 2, 0], sampler, dice),
-                     sampler, 1, 4, GPTModel(target), [1, 2, 0]) < 1e-12
-
-
 # ---------------------------------------------------------------- the drafters
-
-
-DRAFTERS = {
-    "DDTree": lambda network: DDTreeDrafter(network, 40),
-    "chain": BlockChainDrafter,
-    "top tree": lambda network: TreeDrafter(BlockLevels(network), (4, 3, 2)),
-    "text so far": lambda network: LookupDrafter(40),
-}
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_after_every_commit_a_drafter_is_as_good_as_new(name):
-    """Bugs here would cost tokens, not exactness. The text slides out of the window of 32."""
-    target = random_gpt(1)
-    network = random_drafter(target, 1)
-    check_as_good_as_new(lambda: DRAFTERS[name](network), target)
 
 
 MARGINALS = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4], [0.2, 0.3, 0.5]]).log()
 
 
 def test_what_is_drafted_from_marginals_by_hand(monkeypatch):
-    """The best prefixes have .6, .6 * .5 or .3, and .6 * .4; a chain takes each slot's best token,
-    or draws it from the slot's own marginal."""
-    network, dice = random_drafter(random_gpt(0), 0), Script([2, 0, 1])
+    """The best prefixes have .6, .6 * .5 or .3, and .6 * .4; a chain takes each slot's best."""
+    network = random_drafter(random_gpt(0), 0)
 
     def drafted(drafter, room=3):
         monkeypatch.setattr(drafter, "marginals", lambda root, room: MARGINALS[:room])
@@ -193,11 +131,50 @@ def test_what_is_drafted_from_marginals_by_hand(monkeypatch):
     for budget in (1, 3, 4):
         best = [(1,), (1, 0), (2,), (1, 2)][:budget]
         assert set(drafted(DDTreeDrafter(network, budget))) == set(best)
+    # The B-th child may be needed, too: B children of the root.
+    assert drafted(DDTreeDrafter(network, 3), room=1) == [(1,), (2,), (0,)]
     for room in (0, 1, 3):
         assert drafted(BlockChainDrafter(network), room) == [(1,), (1, 0), (1, 0, 2)][:room]
-    drawn = drafted(BlockChainDrafter(network, Sampler(1, top_k=2), dice))
-    assert drawn == [(2,), (2, 0), (2, 0, 1)]
-    assert dice.asked == [[0, 0.6667, 0.3333], [0.5556, 0, 0.4444], [0, 0.375, 0.625]]
+    assert drafted(BlockChainDrafter(network, 2)) == [(1,), (1, 0)]
+    assert drafted(BlockChainDrafter(network, 99)) == [(1,), (1, 0), (1, 0, 2)]
+    shape = wrong.best_shape([MARGINALS] * 2, 4)  # of equal passes the heap's own
+    assert set(drafted(wrong.FixedTree(network, shape, 1.0))) == set(
+        drafted(DDTreeDrafter(network, 4)))
+    other = MARGINALS[:, [2, 1, 0]]  # the ranks count, not the tokens
+    assert wrong.best_shape([MARGINALS, other, MARGINALS[:2]], 4) == shape
+
+
+def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
+    target, text = random_gpt(1), [1, 2, 3, 4]
+    probs = [GPTModel(target).logits((*text, *u)).softmax(-1)
+             for u in [(), *((first,) for first in range(target.config.vocab_size))]]
+    masses = [probs[0], *(p * after for p, after in zip(probs[0], probs[1:], strict=True))]
+    best = float(torch.cat(masses).sort().values[-6:].sum())  # of one or two tokens
+    tree = wrong.oracle_tree(target, text, 6, depth=2)
+    assert wrong.accepted_by(target, text, tree) == pytest.approx(best)
+
+    network = random_drafter(target, 1, transition=True)
+    found = wrong.worths(network, text, 6)
+    drafter = DDTreeDrafter(network, 6)
+    drafter.observe(text[:-1], target(torch.tensor([text[:-1]]))[1], [0, 1, 2])
+    log_probs = drafter.marginals(4, 9)
+    heap = best_first_tree(4, marginal_children(log_probs), 6)
+    assert found["the heap's 6"] == pytest.approx(
+        (surrogate(heap, log_probs), wrong.accepted_by(target, text, heap)))
+    assert max(accepted for _, accepted in found.values()) == found["the best 6 there are"][1]
+
+
+def test_slots_alone_are_the_marginals():
+    target = random_gpt(1)
+    network = random_drafter(target, 1, transition=True)
+    levels, block = wrong.SlotLevels(network), wrong.BlockDraft(network)
+    _, hidden = target(torch.tensor([[1, 2]]))
+    for drafter in levels, block:
+        drafter.observe([1, 2], hidden, [0, 1])
+    wanted = block.marginals(3, 99)
+    for depth, (tokens, parents) in enumerate((([3], [-1]), ([1, 4], [0, 0]), ([2], [1]))):
+        found = levels.level(tokens, parents)
+        torch.testing.assert_close(found, wanted[depth].expand(len(tokens), -1))
 
 
 @pytest.mark.parametrize("decode, make", [
@@ -216,104 +193,3 @@ def test_the_drafters_temperature_follows_the_targets(decode, make, temperature)
     ours = trees(decode(target, network, 9, [1, 2, 3], sampler, Dice(0)))
     assert ours == of(make(network, 9, {0: 0.5, 1.5: 1.25}[temperature]))
     assert ours != of(make(network, 9, 1.0))
-
-
-# ---------------------------------------------------------------- trees by price: how many nodes
-
-
-def check_best(worth):
-    """On small cases, ties and steps among them, the choice is the maximum of the objective."""
-    for seed in range(300):
-        random = np.random.default_rng(seed)
-        masses = sorted(random.integers(0, 9, random.integers(0, 6)) / 8, reverse=True)
-        price = random.integers(1, 9, random.integers(2, 7)) / 4  # eighths and quarters are exact
-        price = price if seed % 3 else np.sort(price)
-        rate, trust = random.choice([0.25, 0.5, 1.0]), random.choice([0.5, 1.0, 2.0])
-        nodes = [(token, token - 1, mass) for token, mass in enumerate(masses)]
-        gains = [trust * sum(masses[:n]) - rate * price[n]
-                 for n in range(min(len(masses), len(price) - 1) + 1)]
-        assert worth(iter(nodes), price, slopes(price), rate, trust) == nodes[:np.argmax(gains)]
-
-
-def test_the_choice_is_the_best_by_brute_force():
-    check_best(worth_verifying)
-
-
-@pytest.mark.parametrize("name, sentence", wrong_variants(WRONG, "worth_verifying"))
-def test_wrong_choices_are_caught(name, sentence):
-    with pytest.raises(AssertionError):
-        check_best(WRONG[name][sentence])
-
-
-@pytest.mark.parametrize("curve, log_probs, chosen", [
-    ({1: 2.0, 64: 2.0}, [[0.5, 0.5]] * 4, 30),  # rows are free: up to the heap's end
-    ({1: 2.0, 8: 2.0, 9: 99.0}, [[0.5, 0.5]] * 4, 7),  # and up to the wall
-    ({1: 2.0, 41: 74.0}, [[0.95, 0.05]] * 4, 2),  # steep: a chain, ...
-    ({1: 2.0, 41: 86.0}, [[0.95, 0.05]] * 4, 0),  # ... or nothing
-    ({1: 2.0, 41: 22.0}, [[0.6, 0.4]], 2), ({1: 2.0, 41: 22.0}, [], 0)])  # one slot; no slot
-def test_the_price_of_a_row_decides(curve, log_probs, chosen):
-    nodes = best_first(0, marginal_children(torch.tensor(log_probs).reshape(-1, 2).log()))
-    price = prices(curve, 40)
-    assert len(worth_verifying(nodes, price, slopes(price), rate=0.5)) == chosen
-
-
-def test_prices_never_fall():
-    assert prices({1: 3.0, 2: 2.0, 4: 6.0, 5: 5.0}, 5) == [2, 2, 4, 5, 5, 5]
-
-
-# ---------------------------------------------------------------- trees by price: losslessness
-
-
-@pytest.mark.parametrize("sampler", [Sampler(1), Sampler(0.7, top_p=0.8)], ids=str)
-def test_trees_by_price_lose_nothing(sampler):
-    sizes = set()
-
-    def start(target, dice):
-        drafter = PricedTreeDrafter(ToyBlock(4, slots=2), [1, 1.1, 1.25, 1.45, 1.7, 2.0], 0.3)
-        for step in speculate(target, drafter, [0, 1], sampler, dice):
-            sizes.add(step.drafted)
-            yield step
-
-    assert loop_bias(start, sampler, rounds=2) < 1e-12
-    assert len(sizes) > 2
-
-
-@pytest.mark.parametrize("sampler", [Sampler(1), Sampler(0.6)], ids=str)
-def test_drawn_chains_by_price_lose_nothing(sampler):
-    bias, lengths = wrong.chain_bias(PricedChainDrafter.draft, sampler)
-    assert bias < 1e-12 and len(lengths) > 1  # the second's length depends on the first's luck
-
-
-@pytest.mark.parametrize("name, sentence", wrong_variants(WRONG, "draft"))
-def test_a_chain_cut_before_a_draft_is_biased_and_behind_it_is_not(name, sentence):
-    assert wrong.chain_bias(WRONG[name][sentence], Sampler(1))[0] > 0.05
-    assert wrong.chain_bias(wrong.LENGTHS["ends after it"], Sampler(1))[0] < 1e-12
-
-
-# ---------------------------------------------------------------- trees by price: the past
-
-
-def rounds(drafter, accepted, count):
-    """The sizes of `count` rounds, in each of which so many drafts are accepted."""
-    drafter.reset()
-    drafter.observe([0, 1], None, [0, 1])  # the prefill
-    sizes = []
-    for _ in range(count):
-        sizes.append(len(drafter.propose(0, 9)) - 1)
-        rows = list(range(1 + min(accepted, sizes[-1])))
-        drafter.observe([0] * len(rows), None, rows)
-    return sizes
-
-
-def test_a_drafter_that_does_not_pay_pauses_and_tries_again():
-    sizes = rounds(PricedTreeDrafter(ToyBlock(1, slots=2), [1, 1, 1], 10), 0, 300)
-    passes = [i for i, size in enumerate(sizes) if size]
-    assert passes[0] == 0 and 2 < len(passes) < 8
-
-
-def test_luck_makes_longer_chains():
-    price = [1, 1.5, 2.0, 2.5, 3.0]
-    unlucky, lucky = (
-        rounds(PricedChainDrafter(TreeDrafter(ToyDraft(ToyModel(1, 3)), ()), price, 0), n, 30)
-        for n in (0, 9))
-    assert max(unlucky[5:]) < min(lucky[5:]) == 4

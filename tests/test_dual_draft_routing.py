@@ -1,30 +1,31 @@
-"""Chapter 03: two heads, one tree verified; exact, both heads always up to date, each trained for a
-duty and decoded as trained."""
+"""Chapter 03: the tree that a head grows, the router, and heads that are trained for a duty and
+decoded as trained.
+
+Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
+"""
 
 import itertools
-from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from draft_heads import DraftHead, HeadConfig
+import routing_room
 from dual_draft_routing import (
     HeadDrafter,
     RoutedDrafter,
     coin_flip,
     grow_tree,
 )
-from exact import GPTModel, ToyModel, check_as_good_as_new, loop_bias, random_gpt
 from merged_trees import prefixes
 from nanogpt.bench import gain
 from nanogpt.data import CharTokenizer
-from nanogpt.decoding import collect
-from nanogpt.exact.toy_models import ToyHead
-from nanogpt.sampling import Sampler
-from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty
-from tree_attention import speculate, walk
+from nanogpt.decoding import collect, plain_decode
+from nanogpt.exact.toy_models import ToyHead, ToyModel, loop_bias, random_gpt
+from nanogpt.sampling import Dice, Sampler
+from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty, random_heads
+from tree_attention import speculate
 
-bench = import_module("03_dual_draft_routing.bench")
 PROMPT = [0, 1]
 
 
@@ -38,53 +39,17 @@ def toy_pair(seeds=(8, 9), budget=3):
     return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in seeds]
 
 
-def ragged_pair():
-    """Heads that differ in depth, top_k and budget, so that a level is wider for one of them."""
-    return [HeadDrafter(ToyHead(8), 3, 1, 2), HeadDrafter(ToyHead(9), 2, 3, 4)]
-
-
 def exact_bias(make_drafter, sampler, rounds=2, length=4, **speculation):
     """Total variation between the distribution of a decoding loop and the target's distribution."""
     return loop_bias(lambda target, dice: speculate(
         target, make_drafter(dice), PROMPT, sampler, dice, **speculation), sampler, rounds, length)
 
 
-SAMPLERS = [Sampler(0), Sampler(0.7, top_p=0.9), Sampler(1, top_p=0.7), Sampler(1)]
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-def test_routing_is_exactly_lossless(sampler):
-    """The second round shows that both heads were told the right text, one budget is enough."""
-    routed = RoutedDrafter(toy_pair())
-    assert exact_bias(lambda dice: routed, sampler) < 1e-12
-    for pair in (toy_pair(budget=1), toy_pair(budget=5), ragged_pair()):
-        assert exact_bias(lambda dice, p=pair: RoutedDrafter(p), sampler, rounds=1) < 1e-12
-    assert exact_bias(lambda dice: toy_pair()[0], sampler, rounds=1) < 1e-12
-    # The drafters' own coin is a draw like any other.
-    coin = exact_bias(lambda dice: RoutedDrafter(toy_pair(), coin_flip(dice)), sampler, rounds=1)
-    assert coin < 1e-12
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=str)
-def test_heads_on_a_real_target_are_exactly_lossless(sampler):
-    target = random_gpt(3, vocab=3)
-    pair = [HeadDrafter(head, 2, 2, 3) for head in random_heads(target)]
-    drafter = RoutedDrafter(pair)
-    assert loop_bias(lambda _, dice: speculate(target, drafter, PROMPT, sampler, dice),
-                     sampler, 1, 3, GPTModel(target)) < 1e-12
-
-
-def test_a_router_that_looks_at_the_targets_token_is_caught():
-    """Keeping the tree whose walk turned out longer, each with its own draws, is not lossless."""
-    pair = toy_pair()
-
-    def accept(tree, target_probs, dice):
-        return max((walk(tree, target_probs, dice) for _ in range(2)), key=lambda r: len(r[0]))
-
+def test_a_coin_may_choose_the_head():
+    """The drafters' own coin is a draw like any other."""
     for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
-        bias = exact_bias(lambda dice: RoutedDrafter(pair), sampler, rounds=1, length=3,
-                          accept=accept)
-        assert bias > 0.02
+        assert exact_bias(lambda dice: RoutedDrafter(toy_pair(), coin_flip(dice)), sampler,
+                          rounds=1) < 1e-12
 
 
 # ---------------------------------------------------------------- the tree
@@ -136,48 +101,31 @@ def test_the_more_confident_tree_is_the_one_proposed():
         assert prefixes(tree) == prefixes(sharp.propose(2, room=9))
 
 
-def test_after_every_commit_either_head_is_as_good_as_new():
-    """Interchangeability: whichever of them drafted before."""
-    for which in (0, 1):
-        check_as_good_as_new(lambda w=which: head_drafters()[w])
-        check_as_good_as_new(lambda w=which: RoutedDrafter(head_drafters(), lambda means: w))
-    assert set(check_as_good_as_new(lambda: RoutedDrafter(head_drafters())).choices) == {0, 1}
-
-
 # ---------------------------------------------------------------- the heads
-
-
-def random_heads(target, seed=0):
-    torch.manual_seed(seed)
-    n = target.config.n_layer
-    heads = [DraftHead(target, HeadConfig((n,))), DraftHead(target, HeadConfig((1, n)))]
-    for head in heads:
-        torch.nn.init.normal_(head.down.weight, std=0.3)
-    return [head.double().requires_grad_(False) for head in heads]
-
-
-def head_drafters():
-    return [HeadDrafter(head, 4, 3, 7) for head in random_heads(random_gpt(1))]
 
 
 def test_replaying_a_text_is_decoding_it():
     """The lengths that replay knows beforehand are those that real decodings accept."""
     target = random_gpt(2, block_size=64)
     heads, prompt = random_heads(target), [1, 2, 3]
-    starts = bench.registry(target, heads, Sampler(0), 6)
-    text = prompt + collect(starts["plain"](prompt, 0), 50).tokens
-    known = bench.propose_everywhere(target, bench.drafters(heads, 6), text, len(prompt))
-    for name, router in (("head 1 alone", "verse head"), ("head 2 alone", "code head"),
-                         ("routed", "the surer head")):
-        real = collect(starts[name](prompt, 0), 40).accepted[:-1]  # the last one may be cut
-        assert bench.replay(known, router)[:len(real)] == real
+    m = SimpleNamespace(target=target, heads=heads)
+    loops = {loop.name: loop for loop in routing_room.LOOPS}
+    text = prompt + collect(plain_decode(target, prompt, Sampler(0), Dice(0)), 50).tokens
+    known = routing_room.propose_everywhere(
+        target, routing_room.drafters(heads, 6), text, len(prompt))
+    for name, router in (("head 1 alone, {} nodes", "verse head"),
+                         ("head 2 alone, {} nodes", "code head"),
+                         ("routed heads, {} nodes", "the surer head")):
+        steps = loops[name].steps(m, 6, prompt, Sampler(0), Dice(0))
+        real = collect(steps, 40).accepted[:-1]  # the last one may be cut
+        assert routing_room.replay(known, router)[:len(real)] == real
 
 
 def test_routers_by_hand():
     """Two tokens behind the root. The verse head guesses the first, the code head none, and is
     the surer one: 2 tokens in 1 round for verse and the oracle, in 2 for code and the router."""
-    known = {0: bench.Proposal([1, 0], [.2, .3]), 1: bench.Proposal([0, 0], [.2, .2])}
-    assert {router: bench.tau([bench.replay(known, router)]) for router in (
+    known = {0: routing_room.Proposal([1, 0], [.2, .3]), 1: routing_room.Proposal([0, 0], [.2, .2])}
+    assert {router: routing_room.tau([routing_room.replay(known, router)]) for router in (
         "verse head", "code head", "the surer head", "the oracle")} == {
             "verse head": 2, "code head": 1, "the surer head": 1, "the oracle": 2}
 

@@ -1,5 +1,8 @@
-"""Chapter 06: every rule on every shape loses nothing, exactly, and the bugs do; the toy experiment
-computes what it says."""
+"""Chapter 06: every rule on every shape loses nothing, exactly; the toy experiment computes what it
+says.
+
+The loops of the table, and all other wrong variants: tests/test_loops.py.
+"""
 
 import importlib
 
@@ -9,22 +12,13 @@ import torch
 
 import block_rules
 import layer_verification
-from block_rules import BlockVerification, GreedyBlockVerification, TraversalVerification
-from exact import (
-    KINDS,
-    Tables,
-    ToyDraft,
-    ToyModel,
-    ToyTarget,
-    all_trees,
-    bias_and_length,
-    loop_bias,
-    outcomes,
-    tables,
-    target_distribution,
-    total_variation,
-    wrong_variants,
+from block_rules import (
+    BlockVerification,
+    GreedyBlockVerification,
+    TraversalVerification,
+    block_verification,
 )
+from chain_specdec import accept, speculate_chain
 from global_resolution import CappedGR
 from iid_trees import (
     SHAPES,
@@ -32,21 +26,33 @@ from iid_trees import (
     as_arrays,
     complete,
     multi_chain,
+    shape_of,
     shape_parents,
 )
-from layer_verification import LayerVerification, TokenVerification, decode_layered
-from nanogpt.decoding import collect
+from layer_verification import LayerVerification, TokenVerification
 from nanogpt.exact import trees as exact_trees
 from nanogpt.exact.slips import replaced
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
+from nanogpt.exact.trees import KINDS, Tables, tables
 from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ, RRS, SpS
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
-WRONG = importlib.import_module("06_layer_verification.wrong").WRONG
-bench = importlib.import_module("06_layer_verification.bench")
+WRONG = importlib.import_module("layers_room").WRONG
+bench = importlib.import_module("layers_room")
 STEPS = bench.STEPS | {"CappedGR": CappedGR}
 RULES = bench.RULES | {"TV + CappedGR": TokenVerification(CappedGR),
                        "LV + CappedGR": LayerVerification(CappedGR)}
+
+
+def all_trees(parents, models):
+    """Every tree with these parents, see nanogpt/exact/trees.py."""
+    return exact_trees.all_trees(shape_of(tuple(parents)), models)
+
+
+def bias_and_length(rule, parents, models):
+    """Total variation and mean accepted length on these parents, see nanogpt/exact/trees.py."""
+    return exact_trees.bias_and_length(rule, shape_of(tuple(parents)), models)
 
 
 # ---------------------------------------------------------------- exactly lossless
@@ -100,43 +106,6 @@ def test_the_layer_lift_is_not_ahead_on_every_pair_of_models():
     assert lengths[TokenVerification] == pytest.approx(2.400, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_the_whole_loop_of_chapter_02_by_the_generic_enumerator(name):
-    """The accept entry point, the drafter, and a second round that starts from the first's end."""
-    def bias(shape, b, H, rounds=1, sampler=Sampler(1), vocab=3, **draft):  # noqa: B008
-        drafter = ToyDraft(ToyModel(99, vocab, **draft))
-        parents = shape_parents(SHAPES[shape], b, H)
-        return loop_bias(lambda target, dice: decode_layered(
-            target, drafter, RULES[name], parents, [0, 1], sampler, dice),
-            sampler, rounds, H + 2, ToyModel(5, vocab))
-
-    assert bias("multi-chain", 1, 1, rounds=2, vocab=2, scale=2.0) < 1e-12
-    if name == "BV":
-        assert bias("complete", 1, 2) < 1e-12
-    else:
-        assert bias("multi-chain", 2, 1, allowed=(1, 2)) < 1e-12
-    if name in ("TV + RRS", "LV + K-SEQ", "TRV", "GBV"):  # one of each way to be called
-        assert bias("multi-chain", 2, 2, sampler=Sampler(0.7, top_k=2)) < 1e-12
-        if name != "GBV":
-            assert bias("tapered", 2, 2, sampler=Sampler(1, top_k=2)) < 1e-12
-
-
-def test_a_text_that_is_cut_inside_an_accepted_block_has_the_targets_distribution():
-    """Three tokens of rounds that bring one to three: so no rule's texts are likelier than plain's,
-    and the perplexities of a table differ by chance."""
-    model, drafter, sampler = ToyModel(5, 2), ToyDraft(ToyModel(99, 2)), Sampler(1)
-
-    def run(dice):
-        return collect(decode_layered(ToyTarget(model), drafter, LayerVerification(KSEQ),
-                                      [-1, 0, 1], [0, 1], sampler, dice), 3)
-
-    emitted, cut = {}, 0
-    for text, probability in outcomes(run):
-        cut += len(text.steps[-1].detail.path) > len(text.steps[-1].tokens)
-        emitted[tuple(text.tokens)] = emitted.get(tuple(text.tokens), 0.0) + probability
-    assert cut and total_variation(emitted, target_distribution(model, sampler, [0, 1], 3)) < 1e-12
-
-
 # ---------------------------------------------------------------- identities
 
 
@@ -160,37 +129,63 @@ def test_on_a_chain_every_lifted_rule_is_block_verification(kind):
             assert abs(distributions[0] - distributions[1]).max() < 1e-12
 
 
+def chain_bias(rule, K, vocab=3):
+    """Of chapter 01's loop with another rule: two rounds for K = 1, else one."""
+    drafter = ToyDraft(ToyModel(99, vocab, scale=2.0))
+    return loop_bias(lambda target, dice: speculate_chain(
+        target, drafter, [0, 1], K, Sampler(1), dice, rule), Sampler(1), 1 + (K == 1), K + 2,
+        ToyModel(5, vocab))
+
+
+def test_block_verification_in_chapter_01s_loop():
+    """Exact; as many drafts as the arrays say, which judge trees; .04 more than `accept`."""
+    assert max(chain_bias(block_verification, K) for K in (1, 2, 3)) < 1e-12
+    p, q = torch.tensor([[0.9, 0.1], [0.5, 0.5]], dtype=torch.float64)
+    lengths = []
+    for K in 1, 2, 3, 4:
+        shape, arrays, _, chances = all_trees([*range(-1, K)], Tables(*(
+            [x.numpy()[None].repeat(2 ** t, 0) for t in range(K + 1)] for x in (q, p))))
+        lengths.append([chances @ BlockVerification().expected_length(shape, *arrays),
+                        *(bench.drafts_accepted(rule, p, q, K)
+                          for rule in (block_verification, accept))])
+    by_arrays, mine, chapter_01 = zip(*lengths, strict=True)
+    assert mine == pytest.approx(by_arrays)
+    assert mine[:2] == pytest.approx((0.6, 1.0)) and chapter_01[:2] == pytest.approx((0.6, 0.96))
+
+
+@pytest.mark.parametrize("sentence", WRONG["block_verification"])
+def test_wrong_block_verification_is_caught(sentence):
+    assert chain_bias(WRONG["block_verification"][sentence], 2) > 5e-4
+
+
+@pytest.mark.parametrize("K", [2, 4])
+def test_block_verification_gains_nothing_where_drafts_are_picked(K):
+    """Then q is 1 at the draft, whatever the model of the drafter said."""
+    p, q = torch.tensor([[0.6, 0.4], [1, 0]], dtype=torch.float64)
+    mine, chapter_01 = (bench.drafts_accepted(rule, p, q, K)
+                        for rule in (block_verification, accept))
+    assert mine == pytest.approx(chapter_01)
+    assert mine == pytest.approx(sum(0.6 ** i for i in range(1, K + 1)))
+
+
+def test_gains_by_length_are_of_chains_cut_after_so_many_drafts():
+    rows = np.random.default_rng(1).dirichlet(np.ones(3), (2, 5, 1, 4))
+    shape = shape_of((-1, 0, 1, 2))
+    short = shape_of((-1, 0)), np.array([[0, 1]]), *rows[:, 0, :, :2]
+    chains = [(shape, np.array([[0, 1, 2, i % 3]]), *rows[:, i]) for i in range(5)]
+    found = bench.gains_by_length([*chains, short], (1, 3))
+    assert found[1][2:] == pytest.approx((0, 0))  # one draft: the two rules are one
+    tau = bench.tau_by_tree(bench.RULES, chains)
+    assert found[3] == pytest.approx(bench.gain(tau["TV + RRS"], tau["BV"]))
+    assert found[3][2] != pytest.approx(found[1][2])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_one_layer_lv_is_tv(kind):
     for b, step in ((b, step) for b in (1, 2, 3) for step in STEPS.values()):
         tv, lv = (judged(lift(step), shape_parents(complete, b, 1), tables(kind, 4, 1))
                   for lift in (TokenVerification, LayerVerification))
         assert abs(tv[0] - lv[0]).max() < 1e-15 and abs(tv[1] - lv[1]).max() < 1e-15
-
-
-@pytest.mark.parametrize("lift", [TokenVerification, LayerVerification])
-@pytest.mark.parametrize("step", STEPS)
-def test_flow_is_conserved(step, lift):
-    """What v sends on is what its children receive on average, and never more than a_v target."""
-    rule = lift(STEPS[step])
-    for parents in (shape_parents(SHAPES["tapered"], 2, 2), [-1, 0, 0, 1, 1]):
-        models = tables("related", 3, 2)
-        trees = all_trees(parents, models)
-        shape, arrays, prefixes, probability = trees
-        scores, flow = rule.scores(shape, *arrays)
-        assert (flow <= scores[:, :, None] * arrays[2] + 1e-13).all()
-        for layer in shape.layers:
-            assert (scores[:, layer.rows].sum(-1) <= 1 + 1e-13).all()
-        # Given everything above, the mean over the last layer's draws.
-        above = np.isin(np.arange(len(parents)), np.unique(parents))
-        _, group = np.unique(arrays[0][:, above], axis=0, return_inverse=True)
-        for v in shape.layers[-2].inner:
-            received = np.zeros((group.max() + 1, models.V))
-            for child in shape.children[v]:
-                np.add.at(received, (group, arrays[0][:, child]), probability * scores[:, child])
-            sent = np.zeros_like(received)
-            np.add.at(sent, group, probability[:, None] * flow[:, v])
-            assert abs(received - sent).max() < 1e-13
 
 
 def test_by_hand_a_chain_of_two():
@@ -214,20 +209,6 @@ SHORTER = {  # lossless: only the length shows it
 
 
 @pytest.mark.parametrize("step", ["K-SEQ", "RRS", "CappedGR"])
-@pytest.mark.parametrize("name, sentence", wrong_variants(
-    WRONG, "score_children", "still_owed", "stop_probabilities", but=(
-        *SHORTER, "rounding may leave a negative probability",
-        "0 is divided by 0 where everything goes on")), ids=str)
-def test_wrong_lifts_are_caught(name, sentence, step):
-    models = tables("related", 2, 2)
-    shape, arrays, *_ = trees = all_trees(shape_parents(SHAPES["tapered"], 2, 2), models)
-    with replaced(layer_verification, **{name: WRONG[name][sentence]}):
-        ends, residual = LayerVerification(STEPS[step]).judge(shape, *arrays)
-    emitted = exact_trees.distribution_of(ends, residual, trees, models)
-    assert 0.5 * abs(emitted - exact_trees.target_distribution_of(models, 2)).sum() > 1e-3
-
-
-@pytest.mark.parametrize("step", ["K-SEQ", "RRS", "CappedGR"])
 @pytest.mark.parametrize("sentence", SHORTER)
 def test_lifts_that_stay_lossless_but_accept_less_are_caught(sentence, step):
     name, parents, loss = SHORTER[sentence]
@@ -238,27 +219,15 @@ def test_lifts_that_stay_lossless_but_accept_less_are_caught(sentence, step):
     assert right[0] < 1e-12 and wrong[0] < 1e-12 and wrong[1] < right[1] - loss
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered")
-def test_a_root_that_divides_zero_by_zero_is_caught():
-    """h of the root is 1; where draft and target agree, Equation 1 would say 0 / 0 there."""
-    (wrong,) = WRONG["end_probabilities"].values()
-    with replaced(layer_verification, end_probabilities=wrong), pytest.raises(AssertionError):
-        bias_and_length(LayerVerification(RRS), [-1, 0, 0], tables("equal", 2, 1, 1))
-
-
 CHAIN, CHAINS = shape_parents(complete, 1, 3), shape_parents(multi_chain, 2, 1)
 
 
-@pytest.mark.parametrize("name, sentence", wrong_variants(
-    WRONG, "block_verify", "GreedyBlockVerification", "TraversalVerification"), ids=str)
-def test_wrong_block_rules_are_caught(name, sentence):
-    wrong = WRONG[name][sentence]
-    rule = BlockVerification() if name == "block_verify" else wrong()
-    given = {"block_verify": (CHAIN, tables("random", 3, 3)),
-             "TraversalVerification": (shape_parents(complete, 2, 2), tables("related", 3, 2))}
-    equal = tables("equal" if "ratio" in sentence else "related", 4, 1)
-    with replaced(block_rules, **{name: wrong}):
-        assert bias_and_length(rule, *given.get(name, (CHAINS, equal)))[0] > 1e-3
+def test_tokens_of_equal_ratio_share_no_rank():
+    """No random network makes ties; where draft and target agree, all ratios are equal."""
+    wrong = WRONG["GreedyBlockVerification"][
+        "tokens of equal ratio share a rank, and the first chain wins"]
+    with replaced(block_rules, GreedyBlockVerification=wrong):
+        assert bias_and_length(wrong(), CHAINS, tables("equal", 4, 1))[0] > 1e-3
 
 
 def test_gbv_keeps_its_digits_for_a_rare_prefix():
@@ -272,6 +241,14 @@ def test_gbv_keeps_its_digits_for_a_rare_prefix():
     _, emitted = GreedyBlockVerification.best(chains, tokens, draft, target)
     # Below the rare prefix the maximum of two is, to 1e-12, a single draw.
     assert emitted[0, 1] == pytest.approx(draft[0, 1], abs=2e-12)
+
+
+def test_traversal_ends_at_the_root_if_nowhere_else():
+    """p is q, but for a billionth: a rejected child leaves nothing of p for the root to owe."""
+    draft = np.array([[[0.25, 0.75], [0.0, 0.0]]])
+    ends, _ = TraversalVerification().judge(
+        shape_of((-1, 0)), np.array([[0, 1]]), draft, (1 - 1e-9) * np.array([[[0.25, 0.75]] * 2]))
+    assert ends[0] == pytest.approx([1e-9, 1 - 1e-9], abs=1e-15)
 
 
 class Untruncated(SampledTreeDrafter):
@@ -315,6 +292,12 @@ def test_shapes_by_hand():
                        "complete": [-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]}
 
 
+def test_a_root_alone_has_no_draft_distribution():
+    drafter = SampledTreeDrafter(ToyDraft(ToyModel(1, 4)), CHAIN, Sampler(1), Dice(0))
+    assert drafter.propose(3, room=0).draft_probs is None
+    assert drafter.propose(3, room=1).draft_probs.shape == (2, 4)
+
+
 def test_bad_input():
     target = torch.full((5, 3), 1 / 3)
     tree = Tree([0, 1, 2, 0, 1], [-1, 0, 0, 1, 1], target)
@@ -329,6 +312,9 @@ def test_bad_input():
         LayerVerification(SpS)(tree, target, Dice(0))
     for b, depth in ((0, 1), (1, 0)):
         with pytest.raises(ValueError, match="must be at least 1"):
+            shape_parents(complete, b, depth)
+    for b, depth in ((10 ** 12, 1), (2, 99)):  # before it is made
+        with pytest.raises(ValueError, match="make a tree of more than 4096 nodes"):
             shape_parents(complete, b, depth)
 
 

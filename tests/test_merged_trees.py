@@ -1,16 +1,15 @@
-"""Chapter 04: the union of two trees, verified once; exact, equal prefixes included."""
+"""Chapter 04: the union of two trees, equal prefixes included, and what its drafters make of it.
 
-import importlib
+Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
+"""
 
 import pytest
 import torch
 
-from exact import check_as_good_as_new, wrong_variants
 from merged_trees import (
     MergedDrafter,
     TrieDrafter,
     accept_paths,
-    block_mask,
     distinct_prefixes,
     merge,
     prefixes,
@@ -20,16 +19,10 @@ from nanogpt.exact.toy_models import ToyModel, random_nodes
 from nanogpt.sampling import Dice, Sampler
 from test_dual_draft_routing import (
     PROMPT,
-    SAMPLERS,
-    exact_bias,
-    head_drafters,
-    ragged_pair,
     started,
     toy_pair,
 )
 from tree_attention import Tree, walk
-
-WRONG = importlib.import_module("04_merged_trees.wrong").WRONG
 
 
 def random_tree(seed, vocab=3, size=9):
@@ -44,7 +37,9 @@ def test_a_union_is_one_tree_then_the_other_and_neither_sees_the_other(seed):
     first, second = random_tree(seed, size=2 + seed), random_tree(seed + 100, size=7)
     union = merge(first, second)
     assert prefixes(union) == prefixes(first) + prefixes(second)[1:]
-    assert torch.equal(union.mask, block_mask(first, second))
+    mask = torch.block_diag(torch.ones(1, 1), first.mask[1:, 1:], second.mask[1:, 1:]).bool()
+    mask[:, 0] = True  # every row sees the root
+    assert torch.equal(union.mask, mask)
 
 
 # ---------------------------------------------------------------- acceptance
@@ -74,29 +69,6 @@ def test_path_matrix_acceptance_is_the_walk_on_the_trie(sampler):
     assert max(lengths) >= 3 and min(lengths) == 0
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-def test_merging_is_exactly_lossless(sampler):
-    def bias(drafter, accept, rounds=1):
-        return exact_bias(lambda dice: drafter, sampler, rounds, accept=accept)
-
-    assert bias(MergedDrafter(toy_pair()), accept_paths, rounds=2) < 1e-12
-    assert bias(MergedDrafter(ragged_pair()), accept_paths) < 1e-12
-    # Both heads the same: every prefix stands in both subtrees.
-    assert bias(MergedDrafter(toy_pair((8, 8))), accept_paths) < 1e-12
-    assert bias(TrieDrafter(toy_pair(budget=4), 4), walk, rounds=2) < 1e-12
-
-
-@pytest.mark.parametrize("name, sentence", wrong_variants(WRONG, "accept_paths", but=(
-    "only the first matching child is followed",  # shorter, and lossless
-    "-1 is taken for a row, so a path that has ended goes on in the last one")), ids=str)  # rare
-def test_wrong_rules_are_caught(name, sentence):
-    for seeds in (8, 9), (8, 8):
-        pair = toy_pair(seeds)
-        for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
-            assert exact_bias(lambda dice, p=pair: MergedDrafter(p), sampler, 1, 3,
-                              accept=WRONG[name][sentence]) > 0.02
-
-
 # ---------------------------------------------------------------- the drafters
 
 
@@ -114,8 +86,3 @@ def test_what_the_drafters_make_of_both_trees():
     for budget in (1, 3, 4):
         assert prefixes(TrieDrafter(pair, budget).propose(2, 9)) == prefixes(
             trie_merge(trees, scores, budget)[0])
-
-
-def test_after_every_commit_both_drafters_are_as_good_as_new():
-    check_as_good_as_new(lambda: MergedDrafter(head_drafters()), accept=accept_paths)
-    check_as_good_as_new(lambda: TrieDrafter(head_drafters(), 9))

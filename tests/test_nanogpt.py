@@ -1,24 +1,31 @@
 """The stage: corpora, tokenizers, sampler, packed copies, the target, collecting a text."""
 
 import copy
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from nanogpt import packing, weights
-from exact import random_gpt
 from nanogpt.data import (
+    VOCABULARY,
     BPETokenizer,
     CharTokenizer,
+    Dataset,
+    held_out_prompts,
     hold_out,
     load_dataset,
     load_text,
     load_tokenizer,
 )
 from nanogpt.decoding import Context, Step, collect
+from nanogpt.exact.toy_models import random_gpt
 from nanogpt.model import GPT, GPTConfig, norm
 from nanogpt.packing import PackedLinear, can_pack, for_decoding, packed_dtype, precision_of
 from nanogpt.sampling import Dice, Sampler
+from nanogpt.sizes import Recipe
+from nanogpt.train import step_generator
 
 # ---------------------------------------------------------------- data
 
@@ -36,7 +43,7 @@ def test_tokenizers_round_trip():
 def test_the_bpe_trainer_and_its_files(tmp_path):
     """A small vocabulary holds the commonest pair."""
     weights.make_vocabulary("aaab aaab aaab bbb", 258, tmp_path / "v.tiktoken")
-    tokenizer = BPETokenizer(tmp_path / "v.tiktoken")
+    tokenizer = BPETokenizer(tmp_path / "v.tiktoken", 258)
     assert tokenizer.vocab_size == 258 and len(tokenizer.encode("aa")) == 1
 
 
@@ -46,13 +53,44 @@ def test_held_out_text_comes_from_every_stretch():
     assert hold_out("abcdefghij", 1) == ("abcdefghi", "j")
 
 
+def test_a_batch_asks_for_the_next_token():
+    """Row by row, from places of its own; each step has places of its own."""
+    split, recipe = torch.arange(1000), Recipe(10, 4)
+    dataset = Dataset("char", None, split, split, "")
+    x, y = dataset.batch(split, 4, 20, step_generator(recipe, 0))
+    assert x.shape == y.shape == (4, 20)
+    assert torch.equal(y, x + 1) and torch.equal(x - x[:, :1], torch.arange(20).expand(4, -1))
+    starts = [tuple(dataset.batch(split, 4, 20, step_generator(replace(recipe, seed=seed), step))[0]
+                    [:, 0].tolist()) for seed in (1, 2) for step in range(20)]
+    assert len(set(starts)) == 40
+    again = dataset.batch(split, 4, 20, step_generator(recipe, 0))[0]
+    assert torch.equal(again, x)
+    lowest, highest = (f(dataset.batch(torch.arange(22), 99, 20, step_generator(recipe, 0))[1])
+                       for f in (torch.min, torch.max))
+    assert (lowest, highest) == (1, 21)  # both ends of the text are reached
+
+
+def test_prompts_are_held_out_and_spread():
+    dataset = Dataset("char", None, torch.arange(1000), torch.arange(5000, 6000), "")
+    prompts = held_out_prompts(dataset, 3, 64)
+    assert [prompt[0] for prompt in prompts] == [5000, 5468, 5935]
+    assert all(prompt == list(range(prompt[0], prompt[0] + 64)) for prompt in prompts)
+
+
 def test_bad_corpora(tmp_path):
     (tmp_path / "empty.txt").write_text(" \n")
-    (tmp_path / "short.txt").write_text("abc" * 100)
+    (tmp_path / "short.txt").write_text("abc" * 1999)
     for name, sentence in (("none", "cannot be read"), ("empty", "is empty"),
-                           ("short", "300 tokens; at least 6000")):
+                           ("short", "5997 tokens; at least 6000")):
         with pytest.raises(ValueError, match=sentence):
             load_dataset(str(tmp_path / f"{name}.txt"))
+    (tmp_path / "short.txt").write_text("abc" * 2000)
+    assert [len(load_dataset(str(tmp_path / "short.txt")).train)] == [5400]
+    whole = VOCABULARY.read_bytes()
+    for content in (b"", b"QQ==", whole[:900], whole[:-9], b"\xff"):
+        (tmp_path / "v.tiktoken").write_bytes(content)
+        with pytest.raises(ValueError, match="v.tiktoken is damaged"):
+            BPETokenizer(tmp_path / "v.tiktoken")
     with pytest.raises(ValueError, match="'\xe9' at position 1 is not in the vocabulary"):
         CharTokenizer("abc").encode("a\xe9")
     with pytest.raises(ValueError, match="tokenizer is 'x'"):
@@ -101,6 +139,15 @@ def test_dice_repeat_and_never_draw_the_impossible():
     assert dice[0].flip(1.0) and not dice[0].flip(0.0)
 
 
+def test_a_draw_finds_the_token_at_its_share():
+    """Among 100,000 of 1e-8 behind a 1: in float32 their sums would all be 1."""
+    dice, probs = Dice(0), torch.tensor([1.0, 0.0]).repeat_interleave(torch.tensor([1, 100_000]))
+    probs[1:] = 1e-8
+    for share, token in ((0.0, 0), (0.99, 0), (1.0005 / 1.001, 50_000), (1 - 2 ** -53, 100_000)):
+        dice.generator = SimpleNamespace(random=lambda share=share: share)
+        assert abs(dice.draw(probs) - token) <= 1
+
+
 # ---------------------------------------------------------------- packed copies
 
 
@@ -115,6 +162,24 @@ def test_auto_packs_wide_models_alone(monkeypatch, can, faster, dtype):
         packed = {}
         for_decoding(GPT(GPTConfig(11, 8, 1, 2, width)))
         assert packed.get(width) == expected
+
+
+@pytest.mark.parametrize("ms, rows", [((1.0, 3.5), 3), ((1.0, 0.5), 0), ((1.0, 99.0), 8)])
+def test_plain_products_serve_as_many_rows_as_they_are_faster_for(monkeypatch, ms, rows):
+    """ms: of a plain product, a row; of a packed one, whatever the rows."""
+    clock, (plain, packed) = [0.0], ms
+
+    class Timed:
+        def __init__(self, linear, dtype, plain_rows):
+            self.plain = plain_rows > 0
+
+        def __call__(self, x):
+            clock[0] += plain * len(x) if self.plain else packed
+
+    monkeypatch.setattr(packing, "PackedLinear", Timed)
+    monkeypatch.setattr(packing.time, "perf_counter", lambda: clock[0])
+    linears = [torch.nn.Linear(2, 2, bias=False)]
+    assert packing.count_plain_rows(linears, torch.float32) == rows
 
 
 @pytest.fixture(params=["bfloat16", "float32"])
@@ -172,6 +237,20 @@ def test_a_packed_model_can_be_copied_and_packed_again(precision):
         for_decoding(packed, "int8")
 
 
+# ---------------------------------------------------------------- the first weights
+
+
+def test_a_new_model_is_its_embedding():
+    """Each block starts as the identity, beside an embedding that what it adds will not drown."""
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(500, 8, 2, 2, 64))
+    _, hidden = model(torch.arange(8)[None])
+    assert all(torch.equal(x, hidden[0]) for x in hidden)
+    for name, std in (("embed", 0.2), ("lm_head", 0.02), ("blocks.0.attention.qkv", 0.02),
+                      ("blocks.1.up", 0.02)):
+        assert model.state_dict()[f"{name}.weight"].std() == pytest.approx(std, rel=0.05)
+
+
 # ---------------------------------------------------------------- rotary positions
 
 
@@ -210,7 +289,7 @@ def test_hidden_states_come_in_the_order_of_the_layers():
 
 
 def test_cache_grows_for_huge_trees():
-    """A context of 32 and 256 rows behind it: 400 siblings after what is committed."""
+    """A context of 32 and 128 rows behind it: 400 siblings after what is committed."""
     model, committed, rows = random_gpt(0), 20, 400
     text, cache = torch.randint(11, (1, committed + 2)), model.new_cache()
     model(text[:, :committed], cache=cache)

@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from chain_specdec import speculate_chain
-from nanogpt.decoding import Generation, Step, collect
+from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.pictures import plots, step
-from nanogpt.pictures.strip import draw_strip
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
 PROMPT, LETTERS = [1, 0, 2], ["</script>", "\n", "\u2028", "a"]
-CHAPTERS = [path.parent.name for path in sorted(step.ROOT.glob("0?_*/pictures.py"))]
+CHAPTERS = [path.parent.name for path in sorted(step.ROOT.glob("0?_*/*_pictures.py"))]
 
 
 def decode(tokens):
@@ -72,35 +71,36 @@ def test_a_watched_round_is_the_round_that_happened(rule):
 # ---------------------------------------------------------------- the page
 
 
-def trace_in(html):
-    return json.JSONDecoder().raw_decode(html.split("const recorded = ")[1])[0]
+def trace_in(data):
+    """The round in the script that a page loads."""
+    return json.loads(data.removeprefix("recorded(").removesuffix(");\n"))
 
 
 def test_no_token_ends_the_script():
     one = step.instructive(rounds_of(multi_round), decode)
     found = step.trace(one, decode, len(LETTERS))
     assert "</script>" in found["letters"]
-    html = step.page(found)
-    assert html.count("</script>") == step.page({}).count("</script>") == 1
-    assert trace_in(html) == found
-    for token, parent, guess in list(zip(found["tokens"], found["parents"], found["guesses"],
-                                         strict=True))[1:]:
-        assert guess == found["q"][parent][token]
+    data = step.script(found)
+    html = step.page(data)
+    assert html.count("</script>") == step.page("").count("</script>")
+    assert data in html and trace_in(data) == found and "e-" not in data
+    for file in ("round.js", "round.css"):
+        assert (step.HERE / file).read_text(encoding="utf-8") in html and f'"{file}"' not in html
 
 
 @pytest.mark.parametrize("folder", CHAPTERS)
-def test_a_shipped_page_tells_a_round_that_can_have_happened(folder):
-    html = (step.ROOT / folder / "pictures" / "step.html").read_text(encoding="utf-8")
-    found = trace_in(html)
-    assert html == step.page(found)  # the template of today
+def test_a_shipped_round_can_have_happened(folder):
+    data = (step.ROOT / folder / "pictures" / "step.jsonp").read_text(encoding="utf-8")
+    found = trace_in(data)
+    assert data == step.script(found)
     tokens, parents, kept = found["tokens"], found["parents"], found["kept"]
     assert kept[0] == 0 and all(parents[b] == a for a, b in zip(kept, kept[1:], strict=False))
     assert [tokens[row] for row in kept[1:]] == found["emitted"][:-1]
     assert found["draws"][-1]["value"] == found["emitted"][-1]
     assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in found["p"])
-    for row, guess in enumerate(found["guesses"][1:], start=1):
-        assert 0 <= guess <= 1 and (not found["q"]
-                                    or guess == found["q"][parents[row]][tokens[row]])
+    for row in range(1, len(tokens)):
+        guess = found["q"][parents[row]][tokens[row]] if found["q"] else found["guesses"][row]
+        assert 0 < guess <= 1
     if found["rule"] == "walk":  # each draw fell where its u says, in the target's own row
         for row, draw in zip(kept, found["draws"], strict=True):
             below = sum(found["p"][row][:draw["value"]])
@@ -127,16 +127,7 @@ def test_a_mask_is_red_where_it_leaks_and_the_cache_keeps_the_path_in_order():
     assert [text for text in texts(ax) if text in tuple("abcd")] == list("abcdacd")
 
 
-def test_the_strip_divides_tokens_by_time():
-    """12 tokens in 12 s plain; 4 rounds of 3 tokens, 1.5 s each: 2 times as fast."""
-    results = {name: [Generation([0] * 13, [Step([0])] * rounds, seconds)]
-               for name, rounds, seconds in (("plain", 12, 12.0), ("a tree", 4, 6.0))}
-    ax = draw_strip(results)
-    assert [bar.get_width() for bar in ax.patches] == pytest.approx([2, 1, 1.5])
-
-
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_the_command_for_step_pages_finds_each_chapters_rooms(chapter):
-    """In a process of its own: here another chapter's bench.py may be loaded already."""
     code = f"from nanogpt.pictures.step import pictures_of; pictures_of({chapter!r}).step_round"
     subprocess.run([sys.executable, "-c", code], cwd=step.ROOT, check=True, timeout=120)

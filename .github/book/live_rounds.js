@@ -1,15 +1,11 @@
 // One round of speculation, as in chapters 01 and 02: draft, verify, accept, commit. A chain is a
-// tree of width 1, so one path through this file serves both. The names are those of
-// chain_specdec.py and tree_attention.py.
-
-const sum = table => table.reduce((a, b) => a + b, 0);
-const scaled = table => { const total = sum(table); return table.map(x => x / total); };
+// tree of width 1, so one path through this file serves both.
 
 // Logits -> probabilities. Temperature 0 is a one-hot of the best: every rule is then greedy.
 function sampler(logits, temperature) {
   const best = Math.max(...logits), table = Array.from(logits);
   if (!temperature) return table.map((_, token) => +(token === table.indexOf(best)));
-  return scaled(table.map(x => Math.exp((x - best) / temperature)));
+  return whole(table.map(x => Math.exp((x - best) / temperature)));
 }
 
 // The only source of chance. random() -> u in [0, 1), noted in `draws` with what it fell on.
@@ -29,94 +25,65 @@ class Dice {
 
   flip(p) {  // true with probability p
     const kept = this.draw([1 - p, p]) === 1;
-    this.draws[this.draws.length - 1].coin = p;
+    last(this.draws).coin = p;
     return kept;
   }
 }
 
-// ------------------------------------------------------------------ draft
-
-class Drafter {  // TreeGPT of chapter 02: a small GPT that reads a whole level in one forward
-  constructor(model) {
-    this.model = model;
-    this.cache = model.newCache();
-    this.reset();
-  }
-
-  reset() { this.cache.length = this.committed = 0; this.pending = []; }
-
-  observe(tokens) {  // these were committed; the round's root and drafts are forgotten
-    this.pending = [...this.pending, ...tokens];
-    this.cache.length = this.committed;
-  }
-
-  level(tokens, parents) {  // n new nodes, their parents' rows -> n rows of logits after each
-    let logits;
-    if (parents[0] === -1) {  // the root: one row behind the text
-      const unread = [...this.pending, ...tokens];
-      logits = this.model.forward(unread, this.cache).slice(-1);
-      this.cache.commit([...unread.keys()]);
-      this.committed += this.pending.length;
-      this.pending = [];
-      this.seen = [[true]];  // who sees whom
-    } else {
-      const older = this.seen.length, n = tokens.length;
-      // A new row sees what its parent sees, and itself.
-      const mask = parents.map((parent, i) => [...Array(older + n).keys()].map(
-        row => row < older ? !!this.seen[parent][row] : row === older + i));
-      const positions = mask.map(row => this.committed + sum(row) - 1);
-      logits = this.model.forward(tokens, this.cache, positions, mask);
-      this.cache.commit([...tokens.keys()]);
-      this.seen.push(...mask);
-    }
-    return logits;
-  }
-
-  // branching: children a node for each level. With a dice they are drawn without replacement,
-  // without one they are the most probable. -> {tokens, parents, q}, q a row a node
-  propose(root, branching, temperature, dice) {
-    const tokens = [root], parents = [-1], q = [];
-    let level = [0];
-    for (const width of branching) {
-      const logits = this.level(level.map(row => tokens[row]), level.map(row => parents[row]));
-      level.forEach((node, i) => {
-        q.push(sampler(logits[i], dice ? temperature : 1));
-        const picked = dice ? drawWithoutReplacement(q[node], width, dice) : top(q[node], width);
-        tokens.push(...picked);
-        parents.push(...picked.map(() => node));
-      });
-      level = [...tokens.keys()].slice(level[level.length - 1] + 1);
-    }
-    const V = this.model.config.vocab_size;  // the deepest nodes were never asked: zeros
-    return { tokens, parents, q: tokens.map((_, row) => q[row] || Array(V).fill(0)) };
-  }
+function seeded(seed) {  // Lehmer's generator: the same address, the same text
+  let state = seed * 69621 + 12345;
+  return () => (state = state * 48271 % 2147483647) / 2147483647;
 }
 
-const top = (table, n) => [...table.keys()].sort((a, b) => table[b] - table[a]).slice(0, n);
+// ---- verify, draft
+
+// A row of a tree sees itself and what its parent sees -> N rows of booleans
+const ancestors = parents => parents.reduce((seen, parent, row) => [...seen, parents.map(
+  (_, column) => column === row || parent >= 0 && seen[parent][column])], []);
+
+// One forward over a tree behind the cache -> a row of logits a node
+function read(model, cache, { tokens, parents }, mask = ancestors(parents)) {
+  const positions = ancestors(parents).map(row => cache.length + sum(row) - 1);
+  return model.forward(tokens, cache, positions, mask);
+}
+
+// The small model's tree below the root, a forward a level. branching: children a node, level by
+// level; drawn: without replacement, or else the most probable; spoil: the share of a guess at
+// random that is mixed into q. -> {tokens, parents, q}, q a row a node that was asked
+function propose(model, cache, root, { branching, temperature, drawn, spoil = 0 }, dice) {
+  const tree = { tokens: [root], parents: [-1], q: [] };
+  for (const width of branching) {
+    const logits = read(model, cache, tree);
+    for (let node = tree.q.length; node < logits.length; node++) {
+      const q = sampler(logits[node], drawn ? temperature : 1).map(x => (1 - spoil) * x + spoil / logits[node].length);
+      const picked = drawn ? drawWithoutReplacement(q, width, dice) : highest(q, width);
+      tree.q.push(q);
+      tree.tokens.push(...picked);
+      tree.parents.push(...picked.map(() => node));
+    }
+  }
+  return tree;
+}
 
 function drawWithoutReplacement(table, n, dice) {
   const tokens = [], left = [...table];
   while (tokens.length < n && sum(left) > 0) {
     tokens.push(dice.draw(left));
-    left[tokens[tokens.length - 1]] = 0;  // an equal sibling would repeat an answered question
+    left[last(tokens)] = 0;  // an equal sibling would repeat an answered question
   }
   return tokens;
 }
 
-// ------------------------------------------------------------------ accept: (tree, p, dice) -> path, token
+// ---- accept: (tree, p, dice) -> path, token
 
-const children = (tree, node) => [...tree.parents.keys()].filter(row => tree.parents[row] === node);
-const residual = (p, q) => {
-  const missing = p.map((x, token) => Math.max(x - q[token], 0));
-  return sum(missing) > 0 ? scaled(missing) : p;
-};
+const children = (tree, node) => range(tree.tokens.length).filter(row => tree.parents[row] === node);
 
 // The target's own draws decide; while a child is what was drawn, go there.
 function walk(tree, p, dice) {
   const path = [0];
   for (;;) {
-    const token = dice.draw(p[path[path.length - 1]]);
-    const matching = children(tree, path[path.length - 1]).find(row => tree.tokens[row] === token);
+    const token = dice.draw(p[last(path)]);
+    const matching = children(tree, last(path)).find(row => tree.tokens[row] === token);
     if (matching === undefined) return [path, token];
     path.push(matching);
   }
@@ -126,74 +93,64 @@ function walk(tree, p, dice) {
 // chapter 01's rule.
 function multiRound(tree, p, dice) {
   const path = [0];
-  for (let node = 0; node !== undefined;) {
-    let left = p[node], guess = [...tree.q[node]];
+  for (;;) {
+    const node = last(path);
+    let left = p[node], guess = [...tree.q[node] || []];
     const kept = children(tree, node).find(child => {
       const token = tree.tokens[child];
       if (dice.flip(left[token] < guess[token] ? left[token] / guess[token] : 1)) return true;
       left = residual(left, guess);
       guess[token] = 0;
-      guess = scaled(guess);
+      guess = whole(guess);
       return false;
     });
     if (kept === undefined) return [path, dice.draw(left)];
-    path.push(node = kept);
+    path.push(kept);
   }
 }
 
-// ------------------------------------------------------------------ the loop
+// ---- the loop
 
 class Speculation {
   constructor(target, drafter, prompt, temperature, random) {
-    Object.assign(this, { target, drafter, text: [...prompt], dice: new Dice(random) });
+    Object.assign(this, { target, drafter, text: [...prompt], dice: new Dice(random), drafts: 0 });
     this.cache = target.newCache();
+    this.small = drafter.newCache();
     this.root = this.dice.draw(sampler(this.prefill(), temperature));
   }
 
-  // Read the text in one forward; if it does not fit the window, its end -> logits after it
+  // Both read the text in one forward; if it does not fit the window, its end -> logits after it
   prefill() {
     const size = this.target.config.block_size;
+    this.cache.length = this.small.length = 0;
     const read = this.text.length < size ? this.text : this.text.slice(-size / 2);
-    this.cache.length = 0;
+    this.drafter.forward(read, this.small);
     const logits = this.target.forward(read, this.cache);
-    this.cache.commit([...read.keys()]);
-    this.drafter.reset();
-    this.drafter.observe(read);
-    return logits[logits.length - 1];
+    for (const cache of [this.cache, this.small]) cache.commit(range(read.length));
+    return last(logits);
   }
 
-  // One target forward -> what happened: the tree, p and q a row a node, the draws, what stayed
-  round({ branching, rule, temperature }) {
+  // One target forward -> what happened: the tree, p and q a row a node, the draws, what stayed.
+  // how: branching, rule, temperature, spoil; guesses, if somebody else than the drafter guessed
+  round({ guesses, ...how }) {
     const size = this.target.config.block_size;
     if (this.cache.length === size) this.prefill();
     this.dice.draws = [];
-    const room = branching.slice(0, size - 1 - this.cache.length), before = [...this.text];
-    const tree = this.drafter.propose(this.root, room, temperature,
-                                      rule === walk ? null : this.dice);
-    const mask = tree.parents.reduce((seen, parent, row) => [...seen, tree.parents.map(
-      (_, column) => column === row || parent >= 0 && seen[parent][column])], []);
-    const committed = this.cache.length, positions = mask.map(row => committed + sum(row) - 1);
-    const p = this.target.forward(tree.tokens, this.cache, positions, mask)
-      .map(logits => sampler(logits, temperature));
-    const [kept, token] = rule(tree, p, this.dice);
+    how.branching = (guesses || how.branching).slice(0, size - 1 - this.cache.length);
+    const text = [...this.text], tokens = [this.root, ...guesses || []], V = this.target.config.vocab_size;
+    const tree = guesses ? { tokens, parents: tokens.map((_, row) => row - 1),
+        q: guesses.map(guess => range(V).map(token => +(token === guess))) }
+      : propose(this.drafter, this.small, this.root, { ...how, drawn: how.rule !== walk }, this.dice);
+    this.drafts += guesses ? 0 : how.branching.length;
+    const p = read(this.target, this.cache, tree).map(logits => sampler(logits, how.temperature));
+    const [kept, token] = how.rule(tree, p, this.dice), words = kept.map(row => tree.tokens[row]);
     this.cache.commit(kept);
-    const read = kept.map(row => tree.tokens[row]);
-    this.text.push(...read);
-    this.drafter.observe(read);
+    this.drafter.forward(words, this.small);
+    this.small.commit(range(words.length));
+    this.text.push(...words);
     this.root = token;
-    return { ...tree, p, kept, committed, text: before, draws: this.dice.draws,
-             emitted: [...read.slice(1), token] };
+    return { ...tree, p, kept, text, committed: this.cache.length - kept.length, draws: this.dice.draws,
+             emitted: [...words.slice(1), token], rule: how.rule === walk ? "walk" : "coins",
+             drafted: how.rule === walk ? "top" : "drawn" };
   }
-}
-
-// ------------------------------------------------------------------ a round, as the renderer wants it
-
-// letters: the vocabulary; more: chapter, title. What the fields mean: trace() in step.py.
-function trace(round, letters, rule, more) {
-  const shown = letters.map(letter => letter === "\n" ? "\\n" : letter === " " ? "\u2423" : letter);
-  const guesses = round.tokens.map((token, row) => row ? round.q[round.parents[row]][token] : null);
-  return { ...round, ...more, letters: shown, context: round.text.slice(-30).map(t => shown[t]),
-           groups: round.tokens.map(() => 0), names: [], guesses, subtitle: "", say_draft: "",
-           say_verify: "", rule: rule === walk ? "walk" : "coins",
-           drafted: rule === walk ? "top" : "drawn" };
 }

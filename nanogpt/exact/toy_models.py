@@ -8,6 +8,7 @@ chapter 03.
 import torch
 
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
+from nanogpt.model import GPT, GPTConfig
 
 
 class ToyModel:
@@ -57,6 +58,16 @@ class ToyCache:
         self.text = self.text + [self.rows[row] for row in rows]
 
 
+def prefix_of(slots):
+    """What a row reads, from the (position, token) of all rows that it sees -> a tuple of tokens.
+
+    A gap or a clash of positions makes a prefix that no plain decoding ever has.
+    """
+    slots = sorted(slots, key=lambda slot: slot[0])
+    good = [position for position, _ in slots] == list(range(len(slots)))
+    return tuple(token for _, token in slots) + (() if good else (-7,))
+
+
 class ToyTarget:
     """A ToyModel behind GPT's interface, for running a whole decoding loop by enumeration.
 
@@ -69,6 +80,8 @@ class ToyTarget:
 
     def __init__(self, model, block_size=64):
         self.model, self.block_size = model, block_size
+        self.config = GPTConfig(model.vocab, block_size, 1, 1, 1)
+        self.cos = self.sin = torch.arange(block_size)  # for `layers`: a row's "angle" is its place
 
     def new_cache(self, batch=1):
         return ToyCache()
@@ -86,14 +99,29 @@ class ToyTarget:
         for row in range(n):
             columns = torch.ones(len(slots), dtype=torch.bool)
             columns[len(slots) - mask.shape[1]:] = mask[row]
-            seen = [slot for slot, visible in zip(slots, columns.tolist(), strict=True) if visible]
-            seen.sort(key=lambda slot: slot[0])
-            # A gap or a clash of positions makes a prefix that no plain decoding ever has.
-            good = [position for position, _ in seen] == list(range(len(seen)))
-            prefix = tuple(token for _, token in seen) + (() if good else (-7,))
-            logits.append(self.model.logits(prefix))
+            logits.append(self.model.logits(prefix_of(
+                [slot for slot, visible in zip(slots, columns.tolist(), strict=True) if visible])))
         cache.rows = tokens
         return torch.stack(logits)[None], [torch.tensor(tokens)[None, :, None]]
+
+    def layers(self, tokens, cos, sin, bias, cache):
+        """GPT.layers for the engine: a row's key is its token, its value its position.
+
+        What its attention gives a row is the number of the prefix that it sees.
+        """
+        prefixes = []
+
+        def attention(q, k, v, attn_mask):
+            for keys, values, masks in zip(k[:, 0, :, 0], v[:, 0, :, 0], attn_mask[:, 0],
+                                           strict=True):
+                prefixes.extend(prefix_of(list(zip(values[seen].tolist(), keys[seen].tolist(),
+                                                   strict=True))) for seen in masks)
+            last = len(prefixes)
+            return torch.arange(last - q.numel(), last).view(q.shape)
+
+        qkv = torch.stack([tokens[0], tokens[0], cos])[:, None, None, :, None]  # (3, 1, 1, N, 1)
+        numbers = cache.attend(0, qkv, bias, attention).flatten()  # (N,)
+        return torch.stack([self.model.logits(prefixes[n]) for n in numbers])[None], []
 
 
 class ToyDraft:
@@ -143,6 +171,33 @@ class ToyHead:
         states = torch.cat([states, torch.tensor(tokens)[:, None]], 1)
         logits = torch.stack([self.model.logits(row) for row in states.tolist()])
         return torch.log_softmax(logits, -1), states
+
+
+# ---------------------------------------------------------------- small random networks
+
+
+def random_gpt(seed, vocab=11, block_size=32, width=16):
+    """A small GPT in float64 with weights large enough that its argmax is not constant."""
+    torch.manual_seed(seed)
+    model = GPT(GPTConfig(vocab, block_size, 2, 2, width)).double().eval()
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+class GPTModel:
+    """A real network with a ToyModel's interface: its logits for every prefix."""
+
+    def __init__(self, target):
+        self.target, self.vocab, self.known = target, target.config.vocab_size, {}
+
+    @torch.inference_mode()
+    def logits(self, prefix):
+        prefix = tuple(prefix)
+        if prefix not in self.known:
+            self.known[prefix] = self.target(torch.tensor([prefix]))[0][0, -1]
+        return self.known[prefix]
 
 
 def random_nodes(seed, vocab=3, size=9):

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(1, str(ROOT))  # so that a plain clone runs, too
 
 import inspect
+import runpy
 import subprocess
 from functools import cache
 
@@ -20,15 +21,26 @@ import torch
 from IPython.display import Markdown, display
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-from nanogpt.bench import compare, cost_curve, summarize
+from nanogpt import does_it_pay
+from nanogpt.bench import (
+    TURN,
+    compare,
+    cost_curve,
+    plain,
+    speedup,
+    summarize,
+    tau_uncertainty,
+)
+from nanogpt.chapter import load
 from nanogpt.cli import print_table
-from nanogpt.data import held_out_prompts, load_dataset
+from nanogpt.data import held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.device import device_name, pick_device
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced
 from nanogpt.packing import for_decoding
-from nanogpt.pictures import plots
+from nanogpt.pictures import maps, plots
+from nanogpt.run import a_cast
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.train import get_gpt
 
@@ -52,11 +64,21 @@ def show(*things, folded=False):
 
 
 def grade(name):
-    """Grade one blank of this chapter's exercise.py; prints what the terminal would."""
-    command = [sys.executable, str(ROOT / "tests" / "grade.py"), Path.cwd().name[:2],
-               "--blank", name]
-    graded = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Grade one blank of this chapter's exercise.py; prints what the terminal would. Where the
+    answer is right, the rest of the lesson uses it.
+
+    name: "residual", or the function.
+    """
+    if not (Path.cwd() / "exercise.py").exists():
+        print(f"{Path.cwd()} is no chapter's folder with an exercise.py: open the lesson there.")
+        return
+    command = [sys.executable, "-X", "utf8", str(ROOT / "tests" / "grade.py"), Path.cwd().name[:2],
+               "--blank", getattr(name, "__name__", name)]
+    graded = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     print((graded.stdout + graded.stderr).strip())
+    use = runpy.run_path(str(ROOT / "tests" / "grade_run.py"))["use"]
+    use(Path.cwd().name[:2], Path("exercise.py"), getattr(name, "__name__", name),
+        right=graded.returncode == 0)
     if graded.returncode not in (0, 1, 2):  # done, not yet, a name that does not exist
         print(f"The grader broke off with exit status {graded.returncode}.")
 
@@ -71,3 +93,48 @@ def load_gpt(size):
     """A trained GPT of a named size as its decoding copy; trained first if it never was."""
     dataset, device = setting()
     return for_decoding(get_gpt(size, dataset, device))
+
+
+# ---------------------------------------------------------------- how a lesson ends
+
+
+@cache
+def contest():
+    """The stored contest of all methods, of the first machine in nanogpt/measured. See load."""
+    return next(iter(does_it_pay.load_all().values()))
+
+
+def draw_map(T, highlight=None, title=None):
+    """The map of the stored contest at temperature T; see nanogpt/pictures/maps.py. -> the Axes"""
+    return maps.draw_map(contest(), T, highlight, title=title)
+
+
+def here_and_now(number, name, budget, T=1, prompts=4, rivals=()):
+    """Time one loop of a chapter beside plain decoding, in turns, on this machine; print it beside
+    what is stored. The prompts are the contest's first ones, and the texts as long.
+
+    number: of the chapter, "02"; name: of the Loop; T: the temperature; rivals: other loops, a
+    (number, name, budget) each, which take their turns and stand in the same table.
+    """
+    (dataset, device), sampler = setting(), Sampler(T)
+    m, starts = a_cast(dataset, device), {}
+    for chapter, wanted, size in [(number, name, budget), *rivals]:
+        loop, = (loop for loop in load(chapter).loops if loop.name == wanted)
+        starts[f"{chapter} {loop.title(size)}"] = loop.start(m, size, sampler)
+    found = compare({"plain": plain(m.target, sampler), **starts},
+                    untouched_prompts(dataset, contest()["prompts"])[:prompts],
+                    contest()["tokens"] + 1, TURN)
+    rows, here = [], f"now, {prompts} texts: {device_name(device)}"
+    for title in starts:
+        tau, fast = summarize(found[title])["tau"], speedup(found[title], found["plain"])
+        lines = [(here, tau, tau_uncertainty(found[title]), tau / fast, fast)]
+        for there in does_it_pay.load_all().values():
+            stored = does_it_pay.speedups(there, T)
+            if title in stored:
+                tokens, price, then = stored[title]
+                lines.append((f"stored, {there['prompts']} texts: {there['machine']}", tokens,
+                              does_it_pay.tau_error(there, T, title), price, then))
+        rows += [[f"{title[3:]}, {where}" if rivals else where, f"{tokens:.2f}", f"{error:.2f}",
+                  f"{price:.2f}", f"{fast:.2f}x"] for where, tokens, error, price, fast in lines]
+    print_table([f"T = {T:g}" if rivals else f"{title[3:]}, T = {T:g}", "tokens a round", "+-",
+                 "price", "speed-up"], rows)

@@ -170,6 +170,8 @@ def draw_cache(committed, new, kept):
     in_place = kept == list(range(len(kept)))  # a chain's: no row moves, and none is wiped out
     if in_place:
         draw_cells(ax, 0, new[len(kept):], [GREY] * (len(new) - len(kept)), past + len(kept))
+        for x in range(past + len(kept), width):  # still there, and dead
+            ax.plot([x, x + 0.94], [0, 0.8], color=INK, linewidth=1.4)
     for place, row in enumerate([] if in_place else kept):
         ax.annotate("", (past + place + 0.47, 0.84), (past + row + 0.47, 2.16),
                     arrowprops={"arrowstyle": "-|>", "color": BLUE, "linewidth": 1.4})

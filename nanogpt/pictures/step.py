@@ -1,35 +1,36 @@
 """One real round of a chapter, to step through in a browser, and a GIF of it.
 
-    python -m nanogpt.pictures.step 05_ddtree       # -> 05_ddtree/figures/step.html and step.gif
+    python -m nanogpt.pictures.step 05_ddtree    # -> 05_ddtree/figures/step.jsonp, .html and .gif
 
-A chapter's pictures.py says which round to show: step_round(args, dataset, device, prompt) runs its
-own decoder and hands back a trace, plain data. step.html is the page and the one renderer: it tells
-the frames from the trace, and the GIF is its screenshots (Chromium, if it is there).
+A chapter's file of pictures says which round to show: step_round(args, dataset, device, prompt)
+runs its own decoder and hands back a trace, plain data. A chapter ships its step.jsonp, data in a
+function call: no page opened from a disk may read a JSON. step.html, one page for all, shows it:
+open step.html#05_ddtree. round.js tells the frames from the trace and draws them; figures/step.html
+is all of it in one file, and the GIF is its screenshots (Chromium, if it is there).
 """
 
-import importlib
 import json
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageChops
 
 from nanogpt import cli
+from nanogpt.chapter import load
 from nanogpt.data import held_out_prompts
-from nanogpt.pictures.plots import visible
 from nanogpt.sampling import Dice
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--hide-scrollbars", "--enable-logging=stderr", "--allow-file-access-from-files")
-WIDTH, SECONDS = 360, 18  # of the GIF: as wide as a phone; in all
+WIDTH, SECONDS = 360, 3.5  # of the GIF: as wide as a phone; for a picture
 
 # ---------------------------------------------------------------- watching a decoder
 
@@ -107,33 +108,48 @@ def instructive(rounds, decode):
 def trace(one, decode, vocab_size, **more):
     """A round as the page wants it -> a dictionary that json.dumps takes.
 
-    more: chapter, title, subtitle, rule (coins, walk, layers), drafted (drawn, best, heads),
-    say_draft, say_verify; what else the rule's frames need, see tell() in step.html.
+    more: chapter, title, subtitle, rule (coins, walk, layers), drafted (drawn, top, best, heads);
+    what else a rule's frames need, see tell() in round.js.
     """
-    def known(row):  # the drafter's q of a draft, at its parent
-        return one["q"][one["parents"][row]][one["tokens"][row]] if row and one["q"] else None
-
-    found = {"letters": [visible(decode([token])) for token in range(vocab_size)],
-             "context": [visible(decode([token])) for token in one["text"][-60:]],
-             "committed": len(one["text"]), "groups": [0] * len(one["tokens"]), "names": [],
-             "guesses": [known(row) for row in range(len(one["tokens"]))], "say_draft": "",
-             "say_verify": "",
-             **{key: one[key] for key in ("tokens", "parents", "p", "q", "draws", "kept",
-                                          "emitted")}, **more}
-    return json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.6g}"))
+    letters = [decode([token]) for token in range(vocab_size)]
+    found = {"letters": "".join(letters) if max(map(len, letters)) == 1 else letters,
+             "context": decode(one["text"][-60:]), "committed": len(one["text"]),
+             **{key: one[key] for key in ("tokens", "parents", "kept", "emitted", "draws", "p",
+                                          "q")}, **more}
+    return json.loads(json.dumps(found), parse_float=lambda number: round(float(number), 6))
 
 
 # ---------------------------------------------------------------- the page and the GIF
 
 
-def page(found):
-    """The template with a trace in it -> HTML.
+def script(found):
+    """A trace as the script that step.html loads: a line a key.
 
-    subtle: '</script>' inside a string would end the script, so each '<' is written as \\u003c.
+    subtle: '</script>' inside a string would end a script in a page, so each '<' is written as
+    \\u003c. No number is written with an exponent.
     """
-    data = json.dumps(found, allow_nan=False).replace("<", "\\u003c")
-    return Path(__file__).with_suffix(".html").read_text(encoding="utf-8").replace(
-        "/*TRACE*/", data)
+    lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}"
+                       for key, value in found.items()).replace("<", "\\u003c")
+    plain = re.sub(r"\d(\.\d+)?e-\d+", lambda number: f"{float(number[0]):.6f}", lines)
+    return f"recorded({{\n{plain}\n}});\n"
+
+
+def page(data, title=None, head="", home="../README.md"):
+    """step.html, its style, its scripts and a round in one file -> HTML.
+
+    data: of `script`; head: more lines for the page's <head>; home: where its first link leads.
+    """
+    def text(name):
+        return (HERE / name).read_text(encoding="utf-8")
+
+    start, _, _ = text("step.html").rpartition("<script>")  # the last one looks for a step.jsonp
+    parts = {'<link rel="stylesheet" href="round.css">': f"<style>\n{text('round.css')}</style>",
+             '<script src="round.js"></script>': f"<script>\n{text('round.js')}</script>",
+             "../../README.md": home, "</head>": f"{head}</head>",
+             "<title>One round": f"<title>{title or 'One round'}"}
+    for mark, part in parts.items():
+        start = start.replace(mark, part)
+    return f"{start}<script>\n{data}</script>\n</body>\n</html>\n"
 
 
 def browse(address, *flags):
@@ -142,7 +158,7 @@ def browse(address, *flags):
     if browser is None:
         return None
     done = subprocess.run([browser, *FLAGS, *flags, address], capture_output=True, text=True,
-                          encoding="utf-8", timeout=120, check=True)
+                          encoding="utf-8", timeout=300, check=True)
     return done.stdout, done.stderr
 
 
@@ -150,18 +166,20 @@ def save_gif(html, gif):
     """Screenshots of the end of each verb -> the GIF's path, or why there is none."""
     shots, address = [], html.as_uri() + "#embed&still&theme=light"
     with tempfile.TemporaryDirectory() as folder:
-        opened = browse(address, f"--window-size={WIDTH},800", "--dump-dom")
+        opened = browse(address, "--dump-dom")
         if opened is None:
             return f"no {gif.name}: it needs one of {', '.join(BROWSERS)}"
-        count, height = re.search(r'data-still="(\d+) (\d+)"', opened[0]).groups()
-        for frame in range(1, int(count) + 1):
+        for frame in range(1, int(re.search(r'id="count">1 / (\d+)', opened[0])[1]) + 1):
             shot = Path(folder) / f"{frame}.png"
-            browse(f"{address}&frame={frame}", f"--window-size={WIDTH},{height}",
+            browse(f"{address}&frame={frame}", f"--window-size={WIDTH},1200",
                    "--force-device-scale-factor=1.5", f"--screenshot={shot}")
             shots.append(Image.open(shot).convert("RGB"))
+    drawn = [ImageChops.difference(shot, Image.new("RGB", shot.size, shot.getpixel((0, 0))))
+             .getbbox()[3] for shot in shots]  # below that a page is empty
+    shots = [shot.crop((0, 0, shot.width, max(drawn) + 9)) for shot in shots]
     colors = Image.fromarray(np.hstack(shots)).quantize(200)  # one palette for all
     shots = [shot.quantize(palette=colors, dither=Image.Dither.NONE) for shot in shots]
-    times = [1000 * SECONDS // (len(shots) + 1)] * len(shots)
+    times = [int(1000 * SECONDS)] * len(shots)
     times[-2] *= 2  # the verdict has the most to read
     shots[0].save(gif, save_all=True, append_images=shots[1:], optimize=True,
                   duration=times, loop=1)  # twice, then it stands still
@@ -169,13 +187,13 @@ def save_gif(html, gif):
 
 
 def pictures_of(chapter):
-    """A chapter's pictures.py, imported as from its own folder, with its own bench.py first."""
-    sys.path.insert(0, str(ROOT / chapter))
-    return importlib.import_module(f"{chapter}.pictures")
+    """A chapter's file of pictures."""
+    found, = (ROOT / chapter).glob("*_pictures.py")
+    return load(chapter[:2]).module(found.stem)
 
 
 def main(argv=None):
-    chapters = sorted(path.parent.name for path in ROOT.glob("0?_*/pictures.py"))
+    chapters = sorted(path.parent.name for path in ROOT.glob("0?_*/*_pictures.py"))
     p = cli.parser("Make a page and a GIF of a real round.")
     p.add_argument("chapter", choices=chapters, help="whose round")
     cli.target_flags(p)
@@ -190,10 +208,11 @@ def main(argv=None):
     if args.prompt is None:
         args.prompt = dataset.tokenizer.decode(held_out_prompts(dataset, 1)[0])
     prompt = cli.check_decoding(args, dataset)
+    data = script(pictures_of(args.chapter).step_round(args, dataset, device, prompt))
     html = args.out / "step.html"
-    html.write_text(page(pictures_of(args.chapter).step_round(args, dataset, device, prompt)),
-                    encoding="utf-8", newline="\n")
-    print(html)
+    for path, text in ((args.out / "step.jsonp", data), (html, page(data))):
+        path.write_text(text, encoding="utf-8", newline="\n")
+        print(path)
     print(save_gif(html, args.out / "step.gif"))
 
 

@@ -1,4 +1,20 @@
 "use strict";
+// An experiment takes the place of the picture before it; without this script the picture stays.
+for (const frame of document.querySelectorAll("iframe.try")) {
+  for (const cell of document.querySelectorAll(".tag_experiment")) cell.classList.add("tried");
+  frame.loading = "lazy";
+  frame.src = frame.dataset.src;
+}
+
+// What the theme and the notebooks leave unsaid to a screen reader, and on paper.
+for (const caption of document.querySelectorAll(".caption[role=heading]")) caption.ariaLevel = 2;
+for (const summary of document.querySelectorAll("summary[aria-label]")) summary.removeAttribute("aria-label");
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(one => one.open = true));
+addEventListener("load", () => setTimeout(() => {  // a search hit: where the word stands
+  const found = document.querySelector("span.highlighted");
+  if (found) found.scrollIntoView({ block: "center" });
+}));
+
 // Step pages inside the book: as high as they need to be, and as light or dark as the book.
 
 function dark() {
@@ -19,7 +35,7 @@ for (const frame of document.querySelectorAll("iframe.step")) {
   const start = () => {
     fit(frame);
     if (frame.contentDocument && frame.contentDocument.body) {
-      new ResizeObserver(() => fit(frame)).observe(frame.contentDocument.body);
+      new frame.contentWindow.ResizeObserver(() => requestAnimationFrame(() => fit(frame))).observe(frame.contentDocument.body);
     }
   };
   frame.addEventListener("load", start);
@@ -33,12 +49,13 @@ window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ref
 // What is wider than its column scrolls; where it is cut, its edge fades and a word stands below.
 const edge = box => box.classList.toggle("end",
   box.scrollLeft + box.clientWidth > box.scrollWidth - 4);
-const WIDE = "article pre, .table-wrapper, a.wide, math[display=block]";
+const WIDE = "article pre, .table-wrapper, a.wide, .math-wrapper, math[display=block]";
 const cue = new ResizeObserver(entries => entries.forEach(({target}) => {
   const box = target.closest(WIDE);
   const cut = box.scrollWidth > box.clientWidth + 1;
   if (cut === box.classList.contains("cut")) return;
   box.classList.toggle("cut", cut);
+  if (cut) box.tabIndex = 0;
   if (cut) box.insertAdjacentHTML("afterend", '<div class="more">scroll \u2194</div>');
   else box.nextElementSibling.remove();
 }));

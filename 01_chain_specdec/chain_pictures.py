@@ -1,0 +1,158 @@
+"""The lesson's pictures: what a round costs, where rejected probability goes, every K.
+
+Blue is what is accepted, grey what is rejected, orange the target's own, light blue the drafter's.
+"""
+
+from matplotlib.patches import Rectangle
+
+from chain_room import CHAIN, LOOPS, round_in_steps
+from chain_specdec import GPTDraft, speculate_chain
+from nanogpt.bench import interpolate
+from nanogpt.does_it_pay import leaders, speedups, table_of
+from nanogpt.packing import precision_of
+from nanogpt.pictures.maps import FAMILIES
+from nanogpt.pictures.plots import (
+    BLUE,
+    GREY,
+    INK,
+    MONO,
+    NEWLINE,
+    ORANGE,
+    TIMES,
+    canvas,
+    new_axes,
+    plain_frame,
+    tint,
+)
+from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_pair
+
+
+def draw_times(title, lines):
+    """Lines of blocks, each below its name, on one scale. -> Axes
+
+    lines: {name: [(time, whose it is, a key of TIMES, text), ..]}.
+    """
+    ax = new_axes(height=0.5 + 0.78 * len(lines))
+    for y, (name, blocks) in enumerate(lines.items()):
+        ax.text(0, y - 0.3, name, va="bottom")
+        left = 0.0
+        for time, whose, text in blocks:
+            ax.barh(y, time, 0.55, left, color=tint(TIMES[whose], 0.75), edgecolor="white")
+            ax.text(left + time / 2, y, text, ha="center", va="center")
+            left += time
+    return canvas(ax, title, None, (len(lines) - 0.7, -0.8))
+
+
+def draw_authors(text, decode, width=58):
+    """A text, every letter on the colour of its author -> the Axes.
+
+    text: a Generation; decode(tokens) -> a string. Its first token is the prefill's, the target's.
+    """
+    authors = [(text.tokens[:1], ORANGE)]
+    for step in text.steps:
+        authors += [(step.tokens[:-1], BLUE), (step.tokens[-1:], ORANGE)]
+    letters = [(letter, color) for tokens, color in authors for letter in decode(tokens)]
+    ax, x, y = new_axes(), 0, 0
+    for letter, color in letters:
+        ax.add_patch(Rectangle((x, y - 0.42), 1, 0.84, facecolor=tint(color, 0.55)))
+        ax.text(x + 0.5, y, letter.replace("\n", NEWLINE), ha="center", va="center", **MONO)
+        x += 1
+        if letter == "\n" or x >= width and letter == " " or x > width + 10:
+            x, y = 0, y + 1
+    share = sum(color == BLUE for _, color in letters) / len(letters)
+    ax.figure.set_figheight(0.3 * (y + 1) + 0.5)
+    return canvas(ax, f"{share:.0%} of the letters are the small model's (blue)",
+                  (-0.5, width + 10), (y + 0.6, -0.6))
+
+
+def draw_reading(found, T=1):
+    """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
+    curve = dict(found["tables"][f"{T:g}"]["curve"])
+    read = interpolate(curve, 5) / curve[1]
+    return draw_times("Reading is cheap, writing is not", {
+        "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
+        f"read 5 tokens: {read:.2f} c(1)": [(read, "verify", "5 rows")]})
+
+
+def draw_round(found):
+    """An average round of the lesson's chain, and as many tokens one by one. -> Axes
+
+    found: a stored contest.
+    """
+    tau, draft, verify, price = round_in_steps(found, CHAIN)
+    rest = price - draft - verify
+    return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
+        f"one round: {draft:.2f} + {verify:.2f} + {rest:.2f} = {price:.2f} plain steps": [
+            (draft, "draft", f"draft\n{draft:.2f}"), (verify, "verify", f"verify\n{verify:.2f}"),
+            (rest, "rest", "")],
+        f"{tau:.2f} tokens by plain decoding": [(tau, "verify", f"{tau:.2f} plain steps")]})
+
+
+def draw_repair(title, target_probs, parts):
+    """How often each token comes out, in parts on top of each other. -> Axes
+
+    parts: {"accepted": (V,), ..}; black lines: the target's probabilities (V,).
+    """
+    colors = {"accepted": BLUE, "rejected": GREY, "residual": ORANGE}
+    names = [f"token {token}" for token in range(len(target_probs))]
+    ax, below = new_axes(), 0 * target_probs
+    for name, part in parts.items():
+        ax.bar(names, part, 0.6, below, color=tint(colors[name], 0.75))
+        most = int(part.argmax())
+        ax.text(most, below[most] + part[most] / 2, name, ha="center", va="center")
+        below = below + part
+    ax.plot(names, target_probs, "_", color=INK, markersize=75, markeredgewidth=2.4)
+    ax.set_ylim(0, 0.65)
+    return plain_frame(ax, title, None, "probability")
+
+
+def draw_every_k(found, T=1):
+    """The speed-up of both drafters over K. Large dots: the fastest, and all that are level with
+    it. -> Axes
+
+    found: a stored contest.
+    """
+    fast, lines = speedups(found, T), table_of(found, T)
+    curves = {loop.family: {lines[name]["budget"]: name for name in lines
+                            if lines[name].get("loop") == loop.name} for loop in LOOPS}
+    best, level = leaders(found, T, [name for ks in curves.values() for name in ks.values()])
+    ax, best_drafter = new_axes(height=3.6), lines[best]["family"]
+    for drafter, names in curves.items():
+        color = FAMILIES[drafter]
+        speed = {k: fast[name][2] for k, name in sorted(names.items())}
+        ax.plot(list(speed), list(speed.values()), "o-", color=color, markersize=4)
+        *_, near, last = speed
+        ax.annotate(drafter, (near, speed[near]), (4, 8 if drafter == best_drafter else -18),
+                    textcoords="offset points", color=color)
+        for k, name in names.items():
+            if name == best or name in level:
+                ax.plot(k, speed[k], "o", color=color, markersize=11)
+        if drafter == best_drafter:
+            k = lines[best]["budget"]
+            ax.annotate(f"{speed[k]:.2f}x", (k, speed[k]), (0, 9), textcoords="offset points",
+                        ha="center")
+    ax.axhline(1, color=INK, linewidth=1.4)
+    ax.text(1, 0.99, "plain decoding", va="top")
+    ax.set_ylim(0.8, 1.12 * fast[best][2])
+    ax.set_xticks(sorted({k for names in curves.values() for k in names}))
+    ks = sorted(lines[name]["budget"] for name in (best, *level))
+    said = f"K = {ks[0]} is the fastest" if len(ks) == 1 else f"K = {ks[0]} to {ks[-1]} are level"
+    return plain_frame(ax, f"{said}; {last} is too long", "K, the drafts of a round",
+                       "tau / price = speed-up")
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of a chain -> its trace; see nanogpt/pictures/step.py."""
+    target, small = get_pair(args, dataset, device)
+    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
+    steps = speculate_chain(target, GPTDraft(small), prompt, 4, Sampler(1.0), dice)
+    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)
+    return trace(
+        instructive(rounds, decode), decode, dataset.vocab_size, chapter="01",
+        title="Speculative decoding", rule="coins", drafted="drawn",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        f"{SIZES['draft'].label} drafter, 4 drafts, temperature 1",
+        say_verify="Here every row has one child, and the mask is the causal one.")

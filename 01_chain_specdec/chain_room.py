@@ -1,0 +1,194 @@
+"""Chapter 01's room: its loops, their models, what goes wrong; the price of a round.
+
+See nanogpt/chapter.py for what the stage makes of the three tables.
+"""
+
+import torch
+
+import chain_specdec
+from chain_grow import grow_chain
+from chain_specdec import (
+    BigramDraft,
+    GPTDraft,
+    accept,
+    acceptance_probability,
+    draft,
+    expected_tokens,
+    residual,
+    speculate_chain,
+)
+from nanogpt.chapter import Loop, Model
+from nanogpt.does_it_pay import speedups, table_of
+from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
+from nanogpt.exact.slips import changed, replaced, slips
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget, random_gpt
+from nanogpt.packing import for_decoding
+from nanogpt.sampling import Sampler
+from nanogpt.three_numbers import alpha_of
+from nanogpt.train import get_gpt
+
+MODELS = {
+    "small": Model(  # the 57K GPT that drafts
+        trained=lambda m: for_decoding(get_gpt("draft", m.dataset, m.device, m.retrain),
+                                       m.precision),
+        random=lambda m: random_gpt(m.seed + 100, m.vocab, m.target.block_size)),
+    "pairs": Model(  # a text, of which a bigram counts the pairs
+        trained=lambda m: m.dataset.train,
+        random=lambda m: torch.arange(400) * 7 % 11 % m.vocab),
+}
+
+# Both draft from q and are judged by min(1, p/q); the rule, `accept`, is a part of the loop.
+LOOPS = [
+    Loop("chain of {}, 57K GPT", lambda m, k, sampler, dice: GPTDraft(m.small), speculate_chain,
+         budgets=(1, 2, 4, 8), contest=(1, 2, 3, 4, 6, 8, 12, 16),
+         family="57K GPT", drawn=True, greedy=True, grow=grow_chain),
+    Loop("chain of {}, bigram",
+         lambda m, k, sampler, dice: BigramDraft(m.pairs, m.target.config.vocab_size),
+         speculate_chain, budgets=(1, 2, 4, 8), contest=(1, 2, 3, 4, 8, 16),
+         family="bigram", drawn=True, greedy=True, grow=grow_chain),
+]
+CHAIN = f"01 {LOOPS[0].title(4)}"  # the lesson's example, as the contest calls it
+
+# ---------------------------------------------------------------- what goes wrong
+
+COMMIT = "context.commit(rows, tokens)"
+COIN = "acceptance_probability(target_probs[i], draft_probs[i], token)"
+
+
+def judges_on(drafted, draft_probs, target_probs, dice):
+    """No rejection ends the round: how many drafts pass is counted, wherever they stand."""
+    n = 0
+    for i, token in enumerate(drafted):
+        if dice.flip(acceptance_probability(target_probs[i], draft_probs[i], token)):
+            n += 1
+    return n, dice.draw(target_probs[len(drafted)])
+
+
+WRONG = {
+    "draft": slips(draft, {
+        "every token is drafted from the root": ("drafter.logits(token)", "drafter.logits(root)"),
+        "the kept distribution ignores the sampler": (
+            "sampler(drafter.logits(token)).cpu()", "(logits := drafter.logits(token)).softmax(-1)",
+            "dice.draw(draft_probs[-1])", "dice.draw(sampler(logits))"),
+        "the tokens are argmaxes instead of draws": (
+            "dice.draw(draft_probs[-1])", "int(draft_probs[-1].argmax())"),
+    }),
+    "acceptance_probability": slips(acceptance_probability, {
+        "the ratio is upside down": (
+            "target / draft if target < draft else 1.0",
+            "draft / target if draft < target else 1.0"),
+        "the draft probability is left out": (
+            "target / draft if target < draft else 1.0", "target"),
+        "the ratio is not capped at 1": (
+            "target / draft if target < draft else 1.0", "target / draft"),
+    }),
+    "residual": slips(residual, {
+        "the residual is not normalised": (
+            "missing / total if total > 0 else target_probs", "missing"),
+        "what the residual lacks to 1 falls to the last token": (
+            "missing / total if total > 0 else target_probs",
+            "torch.cat([missing[:-1], 1 - missing[:-1].sum()[None]])"),
+        "the residual is the target itself": (
+            "missing / total if total > 0 else target_probs", "target_probs"),
+        "the difference is taken the wrong way round": (
+            "target_probs - draft_probs", "draft_probs - target_probs"),
+        "the absolute difference is taken": (
+            "(target_probs - draft_probs).clamp(min=0)", "(target_probs - draft_probs).abs()"),
+        "equal distributions are divided by zero": (
+            "missing / total if total > 0 else target_probs", "missing / total"),
+    }),
+    "accept": slips(accept, {
+        "a rejected position draws from the target, without the residual": (
+            "residual(target_probs[i], draft_probs[i])", "target_probs[i]"),
+        "the bonus token comes from the row before the last": (
+            "target_probs[len(drafted)]", "target_probs[len(drafted) - 1]"),
+        "the drafts behind a rejected one are still judged": judges_on,
+        "the ratio is upside down": (
+            COIN, "acceptance_probability(draft_probs[i], target_probs[i], token)"),
+        "the position in the chain is taken for the token": (
+            COIN, "acceptance_probability(target_probs[i], draft_probs[i], i)"),
+    }),
+    "speculate_chain": slips(speculate_chain, {
+        "the rows of rejected drafts stay in the cache": (
+            COMMIT, "context.commit(list(range(len(drafted) + 1)), tokens)"),
+        "the root's row does not stay": (
+            COMMIT, "context.commit(rows[1:], tokens[1:])"),
+        "the next root is the last accepted draft": ("root = token", "root = tokens[-1]"),
+        "the drafter is told nothing": ("drafter.observe(tokens, hidden, rows)", "pass"),
+        "the drafter is told of its rejected drafts as well": (
+            "drafter.observe(tokens, hidden, rows)",
+            "drafter.observe([root, *drafted], hidden, list(range(len(drafted) + 1)))"),
+        "a full window is not noticed": ("context.full", "False"),
+    }),
+}
+HARMLESS = {  # the proofs cannot see them, and here is why
+    "every token is drafted from the root": "a worse drafter, whose q is known all the same",
+    "the residual is not normalised": "Dice normalises what it draws from",
+    "equal distributions are divided by zero": "where they are equal, no draft is rejected",
+}
+
+
+# ---------------------------------------------------------------- the lesson's numbers
+
+
+def round_in_steps(found, name, T=1):
+    """-> tau, and the prices of drafting, of verifying and of the whole round in plain steps.
+
+    found: a stored contest, see nanogpt.does_it_pay.load; name: of a method in it. The rest of a
+    round: coins, commit, the loop. All are rounded as they are shown, so that every sum and
+    quotient on the page comes out.
+    """
+    line, (tau, price, _) = table_of(found, T)[name], speedups(found, T)[name]
+    step = sum(line["ms"]) / sum(line["rounds"]) / price  # the milliseconds of a plain step
+    draft, verify, *_ = line["verbs"]
+    return [round(number, 2) for number in (tau, draft / step, verify / step, price)]
+
+
+def next_draft(found, k=4, T=1):
+    """Does draft number k + 1 of the GPT's chain pay? -> the tokens that it adds, the plain steps
+    that it costs, and the speed-up of the round so far.
+
+    A draft's price is the mean of all behind the k-th, up to the longest chain.
+    """
+    lines = {line["budget"]: speedups(found, T)[name] for name, line in table_of(found, T).items()
+             if line.get("loop") == LOOPS[0].name}
+    longest = max(lines)
+    price = (lines[longest][1] - lines[k][1]) / (longest - k)
+    return alpha_of(lines[k][0], k) ** (k + 1), price, lines[k][2]
+
+
+def foretold(measured, k=4):
+    """alpha from chains of k alone: what does it say of shorter and longer ones?
+
+    measured: {K: tokens a round}, of nanogpt.does_it_pay.taus -> {K: (foretold, measured)}.
+    """
+    alpha = alpha_of(measured[k], k)
+    return {K: (expected_tokens(alpha, K), tokens) for K, tokens in measured.items()}
+
+
+def broken_loops():
+    """The loop as it is, and with one change at a time -> {change: total variation}.
+
+    The first five tokens of toy models with two tokens: two rounds, then plain decoding.
+    """
+    model, prompt, sampler = ToyModel(seed=5, vocab=2), [0, 1], Sampler(1)
+    target = target_distribution(model, sampler, prompt, 5)
+
+    def bias(scale=1.0, **broken):
+        drafter = ToyDraft(ToyModel(seed=99, vocab=2, scale=scale))
+        with replaced(chain_specdec, **broken):  # these stand in the place of the module's own
+            emitted = loop_distribution(lambda dice: chain_specdec.speculate_chain(
+                ToyTarget(model), drafter, prompt, 2, sampler, dice), model, sampler, prompt, 2, 5)
+        return total_variation(emitted, target)
+
+    return {
+        "as it is": bias(),
+        "redraw from p": bias(residual=WRONG["residual"]["the residual is the target itself"]),
+        "accept everything": bias(acceptance_probability=lambda *_: 1.0),
+        "draft the favourite": bias(
+            draft=WRONG["draft"]["the tokens are argmaxes instead of draws"]),
+        "keep a stale row": bias(speculate_chain=changed(
+            chain_specdec.speculate_chain, "context.commit(rows, tokens)",
+            "context.commit([*rows, n + 1][:len(drafted) + 1], tokens)")),
+        "another drafter": bias(scale=0.0),
+    }

@@ -1,0 +1,297 @@
+"""Chapter 02 on the runner: more depth against second guesses; and what one round emits, exactly.
+
+Verifying N rows costs the same whether they form a line or a tree. So the number of drafts is held
+equal, and only the shape differs.
+"""
+
+
+import torch
+
+import tree_attention
+from chain_specdec import acceptance_probability, residual
+from nanogpt.chapter import Loop
+from nanogpt.cli import print_table
+from nanogpt.decoding import Context
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.slips import replaced, slips
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
+from nanogpt.model import KVCache
+from nanogpt.sampling import Sampler
+from tree_attention import (
+    Tree,
+    TreeBigram,
+    TreeDrafter,
+    TreeGPT,
+    ancestor_mask,
+    best_shape,
+    draw_without_replacement,
+    multi_round,
+    speculate,
+    top,
+    verify,
+    walk,
+)
+from tree_grow import grow_tree
+
+# The shapes of the contest, by their rows: 4, 8, 14, 30.
+CONTEST = ((1,) * 4, (2, 1, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2))
+# How often at T = 1 a first drawn draft is accepted; how often it is rejected and the second is
+# accepted. On the lesson's held-out positions, rounded.
+CHANCES = (0.75, 0.1)
+
+# Picked: the top tokens, judged by the walk. Drawn: without replacement, judged by multi-round
+# rejection. A tree of one child a level is a chain.
+LOOPS = [
+    Loop("picked tree {}, 57K GPT", lambda m, shape, sampler, dice:
+         TreeDrafter(TreeGPT(m.small), shape), speculate, walk,
+         budgets=((1,) * 4, (2, 2, 1, 1)), contest=CONTEST, family="57K GPT",
+         proof=((2, 1), (1, 2, 1)), grow=grow_tree),
+    Loop("drawn tree {}, 57K GPT", lambda m, shape, sampler, dice:
+         TreeDrafter(TreeGPT(m.small), shape, sampler, dice), speculate, multi_round,
+         budgets=((1,) * 4, (2, 2, 1, 1)), contest=CONTEST, family="57K GPT",
+         drawn=True, proof=((2,), (2, 1)), grow=grow_tree),
+    Loop("chain with side shoots, {} drafts, 57K GPT", lambda m, n, sampler, dice:
+         TreeDrafter(TreeGPT(m.small), best_shape(n, CHANCES), sampler, dice), speculate,
+         multi_round, budgets=(14,), contest=(10, 14, 30), family="57K GPT", drawn=True,
+         proof=(2,), grow=grow_tree),
+    Loop("picked tree {}, bigram", lambda m, shape, sampler, dice:
+         TreeDrafter(TreeBigram(m.pairs, m.target.config.vocab_size), shape), speculate, walk,
+         budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),), family="bigram",
+         proof=((2, 1), (1, 2)), grow=grow_tree),
+    Loop("drawn tree {}, bigram", lambda m, shape, sampler, dice:
+         TreeDrafter(TreeBigram(m.pairs, m.target.config.vocab_size), shape, sampler, dice),
+         speculate, multi_round, budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),),
+         family="bigram", drawn=True, proof=((2,), (2, 1)), grow=grow_tree),
+]
+
+# ---------------------------------------------------------------- one round, exactly
+
+
+def print_emitted(rules, p, q, tokens):
+    """How often each token comes out of a round, and how often a draft is accepted.
+
+    rules: {name: rule}; p, q (V,); tokens: V texts. The root has two children, drawn from q without
+    replacement, or for the walk its top tokens.
+    """
+    rows = []
+    for name, rule in rules.items():
+        def run(dice, rule=rule):
+            children = top(q, 2) if rule is walk else draw_without_replacement(q, 2, dice)
+            tree = Tree([0, *children], [-1, 0, 0], q.repeat(3, 1))
+            path, token = rule(tree, p.repeat(3, 1), dice)
+            return [children[path[1] - 1], len(p)] if len(path) > 1 else [token]
+
+        found = torch.zeros(len(p) + 1)
+        for places, probability in outcomes(run):
+            found[places] += probability
+        rows.append([name, *(f"{value:.3f}".lstrip("0") for value in found.tolist())])
+    print_table(["", *tokens, "accepted"], rows)
+
+
+def drawn_chances(p, q):
+    """How often the first drawn child is accepted; how often it is rejected and the second is
+    accepted, by multi-round rejection. p, q (n, V) -> two numbers, means over the n."""
+    rejected, owed = (q - p).clamp(min=0), (p - q).clamp(min=0)  # (n, V): each x; sums: 1 - alpha
+    owed = owed / owed.sum(-1, keepdim=True).clamp(min=1e-12)  # the residual
+    left = q[:, None] * (1 - torch.eye(q.shape[-1]))  # (n, x, V): q without x
+    left = left / left.sum(-1, keepdim=True).clamp(min=1e-12)
+    second = rejected * torch.minimum(owed[:, None], left).sum(-1)  # (n, x)
+    return float(torch.minimum(p, q).sum(-1).mean()), float(second.sum(-1).mean())
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+SEES = "mask[row] |= mask[parents[row]]"
+RETURN = "return torch.from_numpy(mask)"
+POSITIONS = "positions = context.cache.length + tree.depths"
+ROWS, LENGTH = "range(1, len(parents))", "n = len(rows)"
+
+
+def keys_only(self, rows):
+    """The path's keys are gathered; the values of the first rows stay."""
+    index = torch.tensor([self.length + row for row in rows], dtype=torch.long)
+    keys = self.kv[:, 0]
+    keys[..., self.length:self.length + len(rows), :] = keys.index_select(-2, index)
+    self.length += len(rows)
+
+
+WRONG = {
+    "ancestor_mask": slips(ancestor_mask, {
+        "siblings are visible": (
+            RETURN, f"mask |= np.tril(parents[:, None] == parents)\n{RETURN}"),
+        "the root is not visible": (RETURN, f"mask[1:, 0] = False\n{RETURN}"),
+        "the causal mask is used": ("np.eye", "np.tri"),
+        "only the parent is visible, not its ancestors": (SEES, "mask[row, parents[row]] = True"),
+        "only the root, the parent and the node itself are visible": (
+            SEES, "mask[row, [0, parents[row]]] = True"),
+        "the root's parent, -1, is taken for the last row": (ROWS, "range(len(parents))"),
+        "the mask holds numbers, not bools": (RETURN, f"{RETURN}.float()"),
+        "a node does not see itself": (
+            RETURN, f"np.fill_diagonal(mask, False)\n{RETURN}"),
+    }),
+    "verify": slips(verify, {
+        "the row is taken for the position": (
+            POSITIONS, "positions = context.cache.length + torch.arange(len(tree))"),
+        "the text before the root is not counted": (POSITIONS, "positions = tree.depths"),
+        "the root stands one place too late": (
+            POSITIONS, "positions = context.cache.length + tree.depths + 1"),
+        "the mask is forgotten, so a row reads all rows above it": ("tree.mask", "None"),
+    }),
+    "draw_without_replacement": slips(draw_without_replacement, {
+        "a token that came may come again": ("left[tokens[-1]] = 0", "pass"),
+        "the most probable tokens are taken, not drawn": (
+            "dice.draw(left / left.sum())", "int(left.argmax())"),
+        "a token that comes again is left out, so fewer come": (
+            "return tokens", "return list(dict.fromkeys(tokens))",
+            "left[tokens[-1]] = 0", "pass"),
+    }),
+    "walk": slips(walk, {
+        "the parent's distribution is used instead of the node's own": (
+            "target_probs[path[-1]]", "target_probs[path[-2:][0]]"),
+        "the path does not start with the root": ("return path, token", "return path[1:], token"),
+        "only the first child is looked at": (
+            "tree.children[path[-1]]", "tree.children[path[-1]][:1]"),
+        "the target draws anew for each child": (
+            "tokens[c] == token", "tokens[c] == (token := dice.draw(target_probs[path[-1]]))"),
+    }),
+    "commit": slips(KVCache.commit, {
+        "the first rows are kept instead of the path's": ("rows != list(range(n))", "False"),
+        "the rows are counted from the start of the cache": (
+            "self.length + row", "row"),
+        "the root is not gathered": (LENGTH, f"rows = rows[1:]\n{LENGTH}"),
+        "the rows are sorted": (LENGTH, f"rows = sorted(rows)\n{LENGTH}"),
+        "only the keys are gathered": keys_only,
+        "the length does not move": ("self.length += n", "pass"),
+    }),
+    "multi_round": slips(multi_round, {
+        "the target is not updated after a rejection": (
+            "target_left = residual(target_left, draft_left)", "pass"),
+        "the residual is not normalised": (
+            "residual(target_left, draft_left)", "(target_left - draft_left).clamp(min=1e-30)"),
+        "the draft distribution keeps the rejected token, or loses it and is not normalised": (
+            "draft_left[token] = 0", "pass"),
+        "the end draws from the target instead of the residual": (
+            "dice.draw(target_left)", "dice.draw(target_probs[node])"),
+        "the parent's distributions are used instead of the node's own": (
+            "target_probs[node]", "target_probs[path[-2:][0]]",
+            "tree.draft_probs[node]", "tree.draft_probs[path[-2:][0]]"),
+    }),
+}
+HARMLESS = {  # the proofs cannot see them, and here is why
+    "a token that comes again is left out, so fewer come":
+        "fewer children, and each is still drawn from what the others leave",
+    "only the first child is looked at": "a shorter path, from the same draws",
+    "the rows are sorted": "a path's rows rise, for every parent stands before its children",
+}
+
+
+# ---------------------------------------------------------------- one coin a node
+
+
+def independent_coins(tree, target_probs, dice):
+    """NOT LOSSLESS: chapter 01's coin for every node, and the longest path that passed wins.
+
+    A natural rule that you will meet in blog posts and repositories. Nothing crashes and the text
+    looks fine, but chapter 01's proof,
+
+        draft(x) * min(1, target(x) / draft(x))  +  P(rejected) * residual(x)  =  target(x),
+
+    breaks in each of its parts. Arguments and result as `walk`; the tree has draft_probs.
+    """
+    paths = {0: [0]}  # for each node that is reached by accepted nodes alone, the way to it
+    for row in range(1, len(tree)):
+        parent, token = int(tree.parents[row]), int(tree.tokens[row])
+        # WRONG for a top token: it was certain to be proposed, so the first factor is 1 and not
+        # draft(x). If the drafter equals the target, the most probable token always comes out.
+        # WRONG for a second child: it counts only where the first was rejected, and there the
+        # target owes no more than its residual.
+        coin = acceptance_probability(target_probs[parent], tree.draft_probs[parent], token)
+        if dice.flip(coin) and parent in paths:
+            paths[row] = paths[parent] + [row]
+    # WRONG: if two siblings passed, what was drafted below them decides which of them comes out.
+    best = max(paths.values(), key=len)  # the first of the longest
+    if best == [0] and len(tree) > 1:
+        return best, dice.draw(residual(target_probs[0], tree.draft_probs[0]))
+    # WRONG where children of the path's end were rejected: the residual is due here as well. The
+    # target is drawn from as if they had never been offered.
+    return best, dice.draw(target_probs[best[-1]])
+
+
+# ---------------------------------------------------------------- how far off, exactly
+
+
+@torch.inference_mode()
+def changed_layouts(model, text, tree):
+    """One forward over a tree against a forward over each row's path alone, at temperature 1.
+
+    text: a list of tokens, the tree's root its last -> {change: the worst row's total variation}.
+    """
+    paths = [torch.tensor([text[:-1] + tree.tokens[seen].tolist()]) for seen in tree.mask]
+    alone = torch.stack([Sampler(1)(model(path)[0][0, -1]) for path in paths])  # (N, V)
+    rows, found = torch.arange(len(tree)), {}
+    for change, slip in {"as it is": {},  # from here on the tree's depths are known
+                         "causal mask": {"mask": rows[:, None] >= rows},
+                         "row as position": {"depths": rows}}.items():
+        context = Context(model, text[:-1])
+        context.prefill()
+        with replaced(tree, **slip):
+            probs, _ = verify(context, tree, Sampler(1))
+        found[change] = float((probs - alone).abs().sum(-1).max() / 2)
+    return found
+
+
+def bias(rule, branching, drawn=None, length=None, pair=5, sampler=None, rounds=1, draft=None,
+         **broken):
+    """Total variation, 0..1, between plain decoding and rounds of the loop, over `length` tokens.
+
+    drawn: children are drawn without replacement (else they are the top tokens), by default for
+    multi_round only; pair: which two random models of 3 tokens; draft: a ToyModel in place of that
+    drafter; sampler: default temperature 1; broken: functions of tree_attention to replace.
+    """
+    sampler = sampler or Sampler(1)
+    draft = ToyDraft(draft or ToyModel(100 + pair, vocab=3))
+
+    def start(target, dice):
+        drafter = TreeDrafter(draft, branching, sampler,
+                              dice if (rule is multi_round if drawn is None else drawn) else None)
+        return speculate(target, drafter, (0, 1), sampler, dice, rule)
+
+    with replaced(tree_attention, **broken):
+        return loop_bias(start, sampler, rounds, length or len(branching) + 2,
+                         ToyModel(pair, vocab=3))
+
+
+def mean_bias(*case, pairs=30):
+    """The mean of `bias` over so many pairs of models."""
+    return sum(bias(*case, pair=pair) for pair in range(pairs)) / pairs
+
+
+BREAKS = {  # rule, branching, are the children drawn, how many tokens: the root's, then the round's
+    "0. chain of 1, drawn: this is chapter 01": (independent_coins, (1,), True, 2),
+    "1. chain of 1, the top token instead of a draw": (independent_coins, (1,), False, 2),
+    "2. two drawn children, the old coin for the second": (independent_coins, (2,), True, 2),
+    "3. chain of 2, drawn, no residual at its end": (independent_coins, (1, 1), True, 3),
+    "all three: a tree 2-2 of top tokens": (independent_coins, (2, 2), False, 3),
+}
+
+
+def changed_loops():
+    """The loop as it is, and with one change at a time -> {change: total variation}, the mean over
+    six pairs of models."""
+    shape, causal = (2, 1), WRONG["ancestor_mask"]["the causal mask is used"]
+
+    def repeating(probs, n, dice):
+        return [dice.draw(probs) for _ in range(n)]
+
+    def mean(rule, **how):
+        return sum(bias(rule, shape, pair=pair, **how) for pair in range(6)) / 6
+
+    return {
+        "walk, as it is": mean(walk),
+        "multi-round, as it is": mean(multi_round),
+        "worst guesses": mean(walk, top=lambda probs, n: probs.argsort()[:n].tolist()),
+        "causal mask": mean(walk, ancestor_mask=causal),
+        "top tokens": mean(multi_round, drawn=False),
+        "with replacement": mean(multi_round, draw_without_replacement=repeating),
+        "no residual": mean(multi_round, residual=lambda p, q: p),
+    }

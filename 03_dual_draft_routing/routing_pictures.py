@@ -1,0 +1,72 @@
+"""The lesson's pictures: whose guesses reached further, and one round of two heads on one target.
+
+Green is the verse head, pink the code head.
+"""
+
+import math
+from statistics import mean
+
+from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
+from nanogpt.pictures.plots import (
+    HEADS,
+    new_axes,
+    plain_frame,
+    tint,
+)
+from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.sampling import Sampler
+from train_heads import get_kinds
+from tree_attention import speculate  # chapter 02
+
+NAMES = "the verse head", "the code head"
+
+
+def draw_says(known):
+    """What each head says that it will get, beside what it gets, at home and away -> the Axes.
+
+    known: of routing_room.tell.
+    """
+    ax = new_axes(height=3.2)
+    for x, (head, kind) in enumerate(((0, "verse"), (0, "code"), (1, "code"), (1, "verse"))):
+        steps = [step for text in known[kind] for step in text.values()]
+        says = mean(8 * step.means[head] for step in steps)
+        gets = mean(step.lengths[head] for step in steps)
+        color = HEADS[head]
+        ax.bar(x - 0.2, says, 0.38, color="white", edgecolor=color, linewidth=2)
+        ax.bar(x + 0.2, gets, 0.38, color=tint(color, 0.75))
+        ax.text(x - 0.2, 0.06, f"says\n{says:.2f}", ha="center", fontsize="small")
+        ax.text(x + 0.2, 0.06, f"gets\n{gets:.2f}", ha="center", fontsize="small")
+    ax.set_xticks(range(4), ["verse head,\nat home", "verse head,\non code", "code head,\nat home",
+                             "code head,\non verse"])
+    return plain_frame(ax, "Away from home a head gets less than it says", None,
+                       "drafts, at a position")
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of the lesson's 0.8M target, both heads' trees and the choice -> its
+    trace; see nanogpt/pictures/step.py."""
+    kinds, target, heads = get_kinds(device, args.retrain)
+    dice, tokenizer = VisibleDice(args.seed), kinds["both"].tokenizer
+    prompt = tokenizer.encode(args.prompt)  # in the letters of this target
+    drafter = RoutedDrafter([HeadDrafter(heads[kind], budget=6) for kind in ("verse", "code")])
+    proposals = remember(drafter, "propose_both")
+    steps = speculate(target, drafter, prompt, Sampler(1.0), dice)
+    one = instructive(watch(steps, dice, prompt, args.steps, target.config.block_size,
+                            lambda: (drafter.choices[-1], proposals[-1])), tokenizer.decode)
+    chosen, (trees, scores) = one["note"]
+    n, other = len(one["tokens"]), trees[1 - chosen]  # drawn behind the tree that was verified
+    one["tokens"] = one["tokens"] + other.tokens.tolist()[1:]
+    one["parents"] = one["parents"] + [p and p + n - 1 for p in other.parents.tolist()[1:]]
+    logs = [*scores[chosen], *scores[1 - chosen][1:]]
+    return trace(
+        one, tokenizer.decode, tokenizer.vocab_size, chapter="03", title="Routing", rule="walk",
+        drafted="heads", names=NAMES,
+        groups=[0, *[chosen + 1] * (n - 1), *[2 - chosen] * (len(other) - 1)],
+        guesses=[None] + [math.exp(log - logs[parent]) for log, parent
+                          in zip(logs[1:], one["parents"][1:], strict=True)],
+        confidence=[mean_confidence(s) for s in scores],
+        scores_are="c, the probability of the whole path",
+        say_draft="The number at a node is its c, the probability that the head gives to the path.",
+        subtitle="0.8M target that has learned verse and code, a head for each with 6 draft "
+        "nodes, temperature 1",
+        say_verify="The other head's tree is not among them.")

@@ -1,0 +1,288 @@
+"""Chapter 03 on the runner: its decoders, and what each head would have brought at every token.
+
+The walk emits the target's own draws, so the text does not depend on who drafts. A tree accepts
+exactly as many tokens as its deepest path agrees with that text. So one target forward over the
+finished text is enough to know the heads' trees below every token of it, and to replay every
+router on them, the oracle included, which in a real decoding would have to verify both trees.
+
+    python 03_dual_draft_routing/routing_room.py    # a head for verse, one for code: every router
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
+
+from dataclasses import dataclass
+from statistics import mean
+
+from nanogpt import cli
+from dual_draft_routing import (
+    BothHeads,
+    ColderHead,
+    HeadDrafter,
+    HeadLevels,
+    RoutedDrafter,
+    RoutedLevels,
+    best_nodes,
+    mean_confidence,
+    route,
+)
+from heads_grow import grow_drawn_head, grow_heads
+from nanogpt.bench import (
+    agreement,
+    calibration,
+    gain,
+    rounds_of,
+    tau,
+    trees_everywhere,
+)
+from nanogpt.chapter import Loop, Model
+from nanogpt.data import held_out_prompts, untouched_prompts
+from nanogpt.decoding import collect, plain_decode
+from nanogpt.exact.slips import slips
+from nanogpt.sampling import Dice, Sampler
+from train_heads import (
+    get_heads,
+    get_kinds,
+    get_one_head,
+    heads_for_decoding,
+    random_heads,
+)
+from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 02
+
+MODELS = {
+    "heads": Model(  # two draft heads on the target
+        trained=lambda m: heads_for_decoding(
+            get_heads(m.trained, m.dataset, m.device, m.retrain), m.target),
+        random=lambda m: random_heads(m.target, m.seed)),
+    "head": Model(  # one that learned everywhere
+        trained=lambda m: heads_for_decoding(
+            get_one_head(m.trained, m.dataset, m.device, m.retrain), m.target)[0],
+        random=lambda m: random_heads(m.target, m.seed)[0]),
+}
+
+# Picked trees hold the head's best nodes, and the walk judges them. Drawn ones are chapter 02's.
+# "One head" has no duty; heads 1 and 2 share the work, and "alone" each is half of it.
+LOOPS = [
+    Loop("routed heads, {} nodes", lambda m, n, sampler, dice: RoutedDrafter(drafters(m.heads, n)),
+         speculate, walk, budgets=(8, 16), contest=(4, 8, 16, 32), family="two heads",
+         proof=(2, 4), grow=grow_heads),
+    Loop("head 1 alone, {} nodes", lambda m, n, sampler, dice: HeadDrafter(m.heads[0], budget=n),
+         speculate, walk, budgets=(8,), contest=(8, 16), family="half of two heads",
+         proof=(2, 4), grow=grow_heads),
+    Loop("head 2 alone, {} nodes", lambda m, n, sampler, dice: HeadDrafter(m.heads[1], budget=n),
+         speculate, walk, budgets=(8,), contest=(8, 16), family="half of two heads",
+         proof=(2, 4), grow=grow_heads),
+    Loop("one head, {} nodes", lambda m, n, sampler, dice: HeadDrafter(m.head, budget=n),
+         speculate, walk, budgets=(8, 16), contest=(4, 8, 16, 32), family="one head",
+         proof=(2, 4), grow=grow_heads),
+    Loop("one head, colder, {} nodes", lambda m, n, sampler, dice:
+         HeadDrafter(colder(m.head, sampler), budget=n), speculate, walk,
+         budgets=(8,), contest=(4, 8, 16, 32), family="one head", proof=(2, 4)),
+    Loop("one head, chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(HeadLevels(m.head), (1,) * k, sampler, dice), speculate, multi_round,
+         budgets=(4,), contest=(1, 2, 3, 4, 6, 8, 12, 16), family="one head", drawn=True,
+         greedy=True, grow=grow_drawn_head),
+    Loop("one head, drawn tree {}", lambda m, shape, sampler, dice:
+         TreeDrafter(HeadLevels(m.head), shape, sampler, dice), speculate, multi_round,
+         budgets=((2, 2, 1, 1),), contest=((2, 1, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2)),
+         family="one head", drawn=True, proof=((2,), (2, 1)), grow=grow_drawn_head),
+    Loop("head 1 alone, chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(HeadLevels(m.heads[0]), (1,) * k, sampler, dice), speculate, multi_round,
+         budgets=(4,), contest=(4, 6), family="half of two heads", drawn=True, greedy=True,
+         grow=grow_drawn_head),
+    Loop("routed heads, chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(RoutedLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
+         budgets=(4,), contest=(2, 4, 6, 8, 12), family="two heads", drawn=True, greedy=True),
+]
+
+
+def colder(head, sampler):
+    """A head that is halfway between temperature 1, which it learned, and the target's."""
+    return ColderHead(head, (1 + sampler.temperature) / 2)
+
+
+def drafters(heads, budget=8, **shape):
+    """A HeadDrafter for each head."""
+    return [HeadDrafter(head, budget=budget, **shape) for head in heads]
+
+
+# ---------------------------------------------------------------- all heads, at every token
+
+
+@dataclass
+class Proposal:
+    """The heads' trees below one token of the text: for each head the accepted drafts (the target's
+    own token not counted), and the mean confidence. kind: of the prompt; coin: 0 or 1, by chance.
+    """
+
+    lengths: list
+    means: list
+    kind: int = 0
+    coin: int = 0
+
+
+def propose_everywhere(target, heads, text, first, kind=0, dice=None):
+    """trees_everywhere -> {position: Proposal}. dice: throws its coins, default none."""
+    return {root: Proposal([agreement(tree, text[root + 1:]) for tree in trees],
+                           [mean_confidence(s) for s in scores], kind,
+                           int(dice.flip(0.5)) if dice else 0)
+            for root, trees, scores in trees_everywhere(
+                target, BothHeads(heads), text, first)}
+
+
+def tell(kinds, target, heads, sampler, prompts_of=held_out_prompts):
+    """24 plain texts of each kind -> {kind: prompt + 128 tokens of each}, and known, {kind:
+    propose_everywhere of each}. Prompt i is drawn from Dice(i); prompts_of: see nanogpt/data.py."""
+    texts, known = {}, {}
+    for number, kind in enumerate(("verse", "code")):
+        prompts = prompts_of(kinds[kind], 24)
+        texts[kind] = [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
+                       for i, prompt in enumerate(prompts)]
+        known[kind] = [propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]),
+                                          number, Dice(i)) for i, text in enumerate(texts[kind])]
+    return texts, known
+
+
+# ---------------------------------------------------------------- every router on the same texts
+
+ROUTERS = ("verse head", "code head", "a coin", "the surer head", "the surer, honest", "its record",
+           "each prompt's own head", "one head for both", "the oracle")
+GAINS = (("a coin", "code head"), ("the surer head", "code head"), ("its record", "code head"),
+         ("the oracle", "code head"), ("the surer head", "a coin"),
+         ("the surer, honest", "the surer head"), ("its record", "the surer head"),
+         ("each prompt's own head", "its record"), ("its record", "one head for both"),
+         ("the oracle", "one head for both"))
+
+
+def ratios(known):
+    """Gets over says of the head for verse and the one for code, see bench.calibration. known: of
+    tell, on other prompts than those on which they are used."""
+    return calibration((step.kind, [(step.lengths[h], 8 * step.means[h]) for h in (0, 1)])
+                       for texts in known.values() for text in texts for step in text.values())
+
+
+def choices(step):
+    """Which head does each router keep?"""
+    return {"verse head": 0, "code head": 1,
+            "a coin": step.coin,
+            "the surer head": route(step.means[:2]),
+            "the oracle": route(step.lengths[:2]),
+            "each prompt's own head": step.kind,
+            "one head for both": 2}
+
+
+def by_record(steps):
+    """Decode a text again -> the accepted drafts of every round, if each round takes the head whose
+    trees of the rounds before hold more of the text so far.
+
+    steps: {position: the heads' trees there}, see Proposal.
+    """
+    accepted, roots, root = [], [], min(steps)
+    while root in steps:
+        # Both heads drafted in each of these rounds, and by now the text says who was right for
+        # longer: root - past tokens of it are known.
+        record = [sum(min(steps[past].lengths[head], root - past) for past in roots)
+                  for head in (0, 1)]
+        # Of equal records, as in the first round, the surer head's.
+        head = max((0, 1), key=lambda head: (record[head], steps[root].means[head]))
+        accepted.append(steps[root].lengths[head])
+        roots.append(root)
+        root += 1 + accepted[-1]
+    return accepted
+
+
+def honest_choice(step, honest):
+    """The surer head, if what a head says is first multiplied by what it gets for it in this kind
+    of text. honest: of `ratios`."""
+    return route([mean * ratio
+                  for mean, ratio in zip(step.means[:2], honest[step.kind], strict=True)])
+
+
+def replay(proposals, router, honest=None):
+    """The rounds of what propose_everywhere gave. router: a name in `choices`, "its record", or,
+    with `ratios`, "the surer, honest"."""
+    if router == "its record":
+        return by_record(proposals)
+    return rounds_of({root: step.lengths[
+        honest_choice(step, honest) if router == "the surer, honest" else choices(step)[router]]
+        for root, step in proposals.items()})
+
+
+def replayed(known, routers, honest=None):
+    """{router: {"verse", "code" and "both": the rounds of every text}}. known: of `tell`."""
+    parts = known | {"both": known["verse"] + known["code"]}
+    return {router: {part: [replay(text, router, honest) for text in texts]
+                     for part, texts in parts.items()} for router in routers}
+
+
+def print_taus(found, gains=()):
+    """tau of each router, and what is gained. found: of `replayed`; gains: pairs of a router and
+    the one that it is compared with."""
+    cli.print_table(["tokens per forward", "verse", "code", "both"], [
+        [router, *(f"{tau(rounds):.2f}" for rounds in parts.values())]
+        for router, parts in found.items()])
+    print()
+    cli.print_table(["", "more tokens, \u00b1 two standard errors"], [
+        [f"{router}, over {other}", "{:+.1%} \u00b1 {:.1%}".format(
+            *gain(found[router]["both"], found[other]["both"]))] for router, other in gains])
+
+
+def print_opinions(known):
+    """What each head expects of itself at a position, and what the target would have accepted; how
+    often the router takes it where it reaches further (right), and where the other does (wrong).
+    known: of tell."""
+    rows = []
+    for kind, texts in known.items():
+        steps = [step for text in texts for step in text.values()]
+        for head, name in enumerate(known):
+            expects = mean(8 * step.means[head] for step in steps)
+            accepted = mean(step.lengths[head] for step in steps)
+            ahead = [(step.lengths[head] - step.lengths[1 - head]) * (route(step.means[:2]) == head)
+                     for step in steps]
+            rows.append([f"{name}/{kind}", f"{expects:.2f}", f"{accepted:.2f}",
+                         f"{accepted / expects:.2f}", f"{mean(a > 0 for a in ahead):.0%}",
+                         f"{mean(a < 0 for a in ahead):.0%}"])
+    cli.print_table(["head/where", "says", "gets", "ratio", "right", "wrong"], rows)
+
+
+def main(argv=None):
+    args = cli.parser("A head for verse, a head for code: what does routing gain?").parse_args(argv)
+    _, device = cli.setup(args)
+    kinds, target, heads = get_kinds(device, args.retrain)
+    for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
+        known = tell(kinds, target, heads, Sampler(temperature))[1]
+        others = tell(kinds, target, heads, Sampler(temperature), untouched_prompts)[1]
+        print("\ntemperature", temperature)
+        print_taus(replayed(known, ROUTERS, ratios(others)), GAINS)
+        print_opinions(known)
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+NEXT = "root += 1 + accepted[-1]"
+WRONG = {
+    "best_nodes": slips(best_nodes, {
+        "the root is counted in the budget": ("ranked[:budget]", "ranked[:budget - 1]"),
+        "the first rows are kept instead of the best": (
+            "ranked[:budget]", "range(1, budget + 1)"),
+        "a tie goes to the later row": ("range(1, len(scores))", "range(1, len(scores))[::-1]"),
+    }),
+    "rounds_of": slips(rounds_of, {
+        "the target's own token is not counted": (NEXT, "root += max(1, accepted[-1])"),
+        "every position is a root, also one inside a round": (NEXT, "root += 1"),
+        "the target's own token counts as an accepted draft": (
+            "accepted.append(lengths[root])", "accepted.append(lengths[root] + 1)",
+            NEXT, "root += accepted[-1]"),
+    }),
+}
+HARMLESS = {  # the proofs cannot see them, and here is why
+    "rounds_of": "a replay; no loop asks for it",
+    "the root is counted in the budget": "a smaller tree",
+    "a tie goes to the later row": "random networks make no ties",
+}
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,244 @@
+"""What the two lessons draw: the drafter, the heap, urns, sizes.
+
+Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
+"""
+
+from math import prod
+from textwrap import fill
+
+import torch
+
+from ddtree import DDTreeDrafter
+from nanogpt.bench import summarize, tau_uncertainty
+from nanogpt.cli import print_table
+from nanogpt.does_it_pay import behind, speedups
+from nanogpt.packing import precision_of
+from nanogpt.pictures.plots import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    MONO,
+    NEWLINE,
+    RED,
+    SKY,
+    canvas,
+    draw_cells,
+    new_axes,
+    plain_frame,
+    tint,
+    tree_rows,
+    two_digits,
+    visible,
+)
+from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from train_drafter import get_target_and_drafter
+from tree_attention import Tree, speculate  # chapter 02
+
+# ---------------------------------------------------------------- the drafter, and its slots
+
+
+def draw_drafter(context, log_probs, text_of_token):
+    """A block of masks goes in, one distribution a slot comes out: its five best tokens.
+
+    context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
+    """
+    *read, root = [visible(text_of_token(token)) for token in context]
+    ax, probs = canvas(new_axes(height=4.3), "One pass, five distributions",
+                       (0, len(log_probs) + 1), (-0.5, 4.7)), log_probs.exp()
+    ax.annotate(f"all read the target's hidden states of .. {' '.join(read)}", (2.97, 0.75),
+                (2.97, -0.2), ha="center", arrowprops={"arrowstyle": "->"})
+    draw_cells(ax, 0.8, [root, *["MASK"] * len(probs)], [BLUE, *[SKY] * len(probs)])
+    ax.text(0.47, 0.65, "root", ha="center", va="top")
+    for slot, row in enumerate(probs, 1):
+        ax.text(slot + 0.47, 4.4, f"$q_{slot}$", ha="center")
+        ax.annotate("", (slot + 0.47, 2.1), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
+        for rank, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, row.topk(5)),
+                                              strict=True)):
+            y, name = 4.1 - 0.42 * rank, visible(text_of_token(token)).replace("\\n", NEWLINE)
+            ax.text(slot + 0.05, y, f"{name} {two_digits(p)}", va="center", **MONO)
+            ax.barh(y, 0.9 * p, 0.36, left=slot + 0.02, color=tint(SKY, 0.5))
+    return ax
+
+
+# ---------------------------------------------------------------- drawn drafts
+
+
+def draw_judged(tables, panels):
+    """Tau over the temperature, drawn in blue and picked in grey, with two standard errors.
+
+    tables: {temperature: results of nanogpt.bench.compare}; panels: {title: {method: what is said
+    of it, "drawn", "picked", "same shape"}} -> the Axes, side by side.
+    """
+    axes = new_axes(width=8.4, height=3.6, columns=len(panels))
+    for ax, (title, methods) in zip(axes, panels.items(), strict=True):
+        for name, came in methods.items():
+            runs = [results[name] for results in tables.values()]
+            color = BLUE if came == "drawn" else FAINT
+            taus = [summarize(found)["tau"] for found in runs]
+            ax.errorbar(list(tables), taus, [*map(tau_uncertainty, runs)], color=color,
+                        fmt="o:" if " " in came else "o-", capsize=2)
+            ax.text(1.05, taus[-1], came, va="center", color=color)
+        ax.set(xlim=(0.1, 1.4), xticks=list(tables), ylim=(0, 4))
+        plain_frame(ax, title, "temperature", "tokens a round")
+    return axes
+
+
+def draw_urns(found, told):
+    """How often token 0 comes out of six rounds, beside its probability -> the Axes.
+
+    found: of ddtree_room.urns; told: what the judge was told, for each.
+    """
+    ax = new_axes(width=8.4, height=3.6)
+    for x, ((name, (chapter, written, p)), says) in enumerate(zip(found.items(), told,
+                                                                  strict=True)):
+        ax.bar(x, written, 0.56, color=tint(RED, 0.75))
+        ax.bar(x, p, 0.56, color=tint(BLUE, 0.75))
+        ax.plot([x - 0.36, x + 0.36], [p, p], color=INK, linewidth=2.2)
+        ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p)}", ha="center")
+        ax.text(x, -0.04, f"{chapter}: " + fill(name.partition(",")[0], 13), ha="center", va="top")
+        ax.text(x, -0.32, f"told:\n{says}", ha="center", va="top", color=FAINT)
+    return canvas(ax, "Six urns, one bug: token 0 comes out too often (black line: its p)",
+                  (-0.5, len(found) - 0.5), (-0.5, 1.12))
+
+
+def print_rivals(found, T, ours, others):
+    """A few methods of a stored contest beside one of them, the fastest first: who is ahead of it?
+
+    found: of nanogpt.does_it_pay.load; ours: a method; others: more of them.
+    """
+    fast, more = speedups(found, T), behind(found, T, ours)
+    rows = []
+    for name in sorted([ours, *others], key=lambda name: -fast[name][2]):
+        (tokens, price, quotient), (ms, error) = fast[name], more[name]
+        verdict = "" if name == ours else "level" if abs(ms) <= error else (
+            "ahead" if ms < 0 else "behind")
+        rows.append([name, f"{tokens:.2f}", f"{price:.2f}", f"{quotient:.2f}x", verdict])
+    print_table([f"T = {T:g}", "tokens a round", "price", "speed-up", ""], rows)
+
+
+# ---------------------------------------------------------------- the heap
+
+
+def replay(probs, budget):
+    """The heap's work on small marginals -> after each pop the prefixes in the tree, in the order
+    of their pops, and those that wait. probs: q_1 .. q_L, each in falling order; a token is its
+    rank."""
+    popped, waiting, frames = [], {(0,)}, []
+    while len(popped) < budget:
+        popped.append(max(waiting, key=lambda u: mass(probs, u)))
+        *above, rank = popped[-1]
+        pushed = {(*above, rank + 1), (*above, rank, 0)}
+        waiting = {u for u in waiting | pushed if len(u) <= len(probs) and u[-1] < len(probs[0])}
+        waiting -= {*popped}
+        frames.append(([*popped], waiting))
+    return frames
+
+
+def mass(probs, prefix):
+    """q(u) of a prefix in ranks."""
+    return prod(row[rank] for row, rank in zip(probs, prefix, strict=False))
+
+
+def draw_heap(ax, popped, waiting, label):
+    """One state of the heap: the tree in blue with the order of its pops, dashed what waits.
+
+    -> {prefix: its place}.
+    """
+    rows = sorted({(), *popped, *waiting}, key=lambda u: (len(u), u))
+    heights = tree_rows([[i for i, u in enumerate(rows) if u and u[:-1] == parent]
+                         for parent in rows])
+    places = {u: (len(u), y) for u, y in zip(rows, heights, strict=True)}
+    for u, (x, y) in places.items():
+        color, line = (GREY, "--") if u in waiting else (BLUE, "-")
+        if u:
+            ax.plot(*zip(places[u[:-1]], (x, y), strict=True), line, color=color, zorder=1)
+        ax.text(x, y, label(u), ha="center", va="center",
+                bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
+                      "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
+    for order, u in enumerate(popped, 1):
+        ax.annotate(order, places[u], (-28, 8), textcoords="offset points", color="white",
+                    ha="center", va="center",
+                    bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
+    ax.set_ylim(max(heights) + 0.5, -0.7)
+    return places
+
+
+def draw_pop(probs, names):
+    """The heap before and after its second pop, with the two that are pushed, and after five.
+
+    probs: see replay; names: the tokens' letters -> the Axes, one below the other.
+    """
+    axes = new_axes(height=8.1, rows=3)
+    frames = [replay(probs, 5)[pops - 1] for pops in (1, 2, 5)]
+    for ax, (popped, waiting), title in zip(axes, frames, (
+            "After 1 pop: of those that wait, b is the heaviest",
+            "The 2nd pop takes b and pushes two",
+            "After 5 pops: worth {:.2f}"), strict=True):
+        places = draw_heap(ax, popped, waiting, lambda u: (
+            f"{''.join(names[rank] for rank in u)} {two_digits(mass(probs, u))}" if u else "root"))
+        canvas(ax, title.format(sum(mass(probs, u) for u in popped)), (-0.3, len(probs) + 0.35),
+               ax.get_ylim())
+        for end, said, x, y, gap in () if len(popped) != 2 else (
+                ((2,), "next sibling", 1.07, 1.5, 11), ((1, 0), "first child", 1.19, 0.78, 25)):
+            ax.annotate("", places[end], places[1,], arrowprops={
+                "arrowstyle": "-|>", "color": INK, "linewidth": 1.8, "shrinkA": gap,
+                "shrinkB": gap})
+            ax.text(x, y, said, va="center")
+    return axes
+
+
+# ---------------------------------------------------------------- how many nodes
+
+
+def price_of_a_row(masses, bend, base):
+    """-> the tokens that one more row costs, and the number of nodes, if every round has these
+    masses. bend: so many rows take as long as a plain step; base: plain steps of a round without a
+    node, its pass included."""
+    sizes = range(len(masses) + 1)
+    rates = [(1 + sum(masses[:n])) / (base + n / bend) for n in sizes]  # the target's own token too
+    n = max(sizes, key=rates.__getitem__)
+    return rates[n] / bend, n
+
+
+def draw_stop(masses, machines, base=1.8, top=0.1):
+    """A tree's masses as falling bars, cut off at `top`, and the price of a row as a line.
+
+    masses: in the heap's order; machines: {title: see price_of_a_row's bend} -> the Axes, one below
+    the other.
+    """
+    axes = new_axes(height=5.6, rows=len(machines))
+    for ax, (title, bend) in zip(axes, machines.items(), strict=True):
+        price, n = price_of_a_row(masses, bend, base)
+        ax.bar(range(1, len(masses) + 1), masses, 0.8,
+               color=[tint(BLUE, 0.75)] * n + [tint(GREY, 0.6)] * (len(masses) - n))
+        ax.axhline(price, color=INK, linewidth=1.6)
+        ax.text(len(masses), price + 0.003, "price of a row", ha="right", va="bottom")
+        ax.text(5, 0.97 * top, "cut off: " + " ".join(two_digits(m) for m in masses if m > top),
+                va="top")
+        ax.set(ylim=(0, top))
+        plain_frame(ax, f"{title}: stop at {n}", None, "mass, in tokens")
+    axes[-1].set_xlabel("node, in the heap's order")
+    return axes
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of DDTree -> its trace; see nanogpt/pictures/step.py."""
+    target, network = get_target_and_drafter(args, dataset, device)
+    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
+    drafter = DDTreeDrafter(network, 12)
+    marginals = remember(drafter, "marginals")
+    steps = speculate(target, drafter, prompt, Sampler(1.0), dice)
+    one = instructive(watch(steps, dice, prompt, args.steps, target.config.block_size,
+                            lambda: marginals[-1].exp().tolist()), decode)
+    # What the drafter gave below a node depends on its depth alone.
+    one["q"] = [(*one["note"], None)[depth]
+                for depth in Tree(one["tokens"], one["parents"]).depths.tolist()]
+    return trace(
+        one, decode, dataset.vocab_size, chapter="05", title="DDTree", rule="walk", drafted="best",
+        scores_are="the mass of the whole prefix", say_draft="The number at a node is the mass "
+        "that the drafter gives its whole prefix.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, one block-diffusion "
+        "pass, B = 12, temperature 1")

@@ -1,0 +1,497 @@
+"""Chapter 05 on the runner: its decoders, and a first guess at what their rounds cost."""
+
+import heapq
+import math
+from functools import cache
+
+import torch
+
+from block_diffusion import BlockConfig, BlockDraft
+from block_grow import grow_argmax, grow_best, grow_drawn
+from chain_specdec import accept  # chapter 01
+from conditional_marginals import BlockLevels, Children, ConditionalTreeDrafter, transitions_of
+from ddtree import (
+    BlockChainDrafter,
+    DDTreeDrafter,
+    best_first,
+    best_first_tree,
+    draft_temperature,
+    node_masses,
+    surrogate,
+)
+from draft_law import law_if_hidden
+from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize
+from nanogpt.chapter import Loop, Model
+from nanogpt.decoding import collect
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.slips import replaced, slips
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
+from nanogpt.sampling import Dice, Sampler
+from ngram import LookupDrafter
+from priced_grow import grow_priced, grow_priced_chain
+from priced_trees import (
+    Ledger,
+    PricedChainDrafter,
+    PricedTreeDrafter,
+    best_size,
+    prices,
+    worth_verifying,
+)
+from train_drafter import drafter_for_decoding, get_drafter, random_drafter
+from tree_attention import (  # chapter 02
+    Tree,
+    TreeDrafter,
+    multi_round,
+    speculate,
+    walk,
+)
+
+MODELS = {
+    "block": Model(  # the block-diffusion drafter, with its table of transitions
+        trained=lambda m: drafter_for_decoding(get_drafter(
+            m.trained, m.dataset, BlockConfig.reading(m.trained), m.device, m.retrain), m.target),
+        random=lambda m: random_drafter(m.target, m.seed, transition=True)),
+    "ledger": Model(  # what rounds cost and bring: ledger(whose, budget, sampler) -> a Ledger
+        trained=lambda m: shared_ledgers(*guessed_price(m)),
+        # For the proofs a new one for each text, on a machine whose rows cost more and more.
+        random=lambda m: lambda whose, n, sampler, trust=1.0: Ledger(
+            [1 + 0.02 * i ** 1.5 for i in range(n + 1)], 0.1, trust, clock=None)),
+}
+
+
+def shared_ledgers(price, draft_ms):
+    """-> ledger(whose, budget, sampler): the same Ledger for all texts of one method."""
+    return cache(lambda whose, n, sampler, trust=1.0: Ledger(price[:n + 1], draft_ms, trust))
+
+
+def by_price(make):
+    """-> the drafter of a Loop: of the trees that `make` would grow, as much as pays."""
+    return lambda m, n, sampler, dice: PricedTreeDrafter(
+        make(m.block, n, draft_temperature(sampler.temperature)), m.ledger(make, n, sampler))
+
+
+def chain_by_price(m, k, sampler, dice):
+    k = min(k, m.block.config.length)  # a pass has no more slots
+    chain = TreeDrafter(BlockLevels(m.block), (1,) * k, sampler, dice)
+    return PricedChainDrafter(chain, m.ledger(BlockLevels, k, sampler, trust=0.6))
+
+
+# The paper's first: the best tree of its marginals. Then one path of it, the tree on conditionals,
+# and drafts that are drawn; as many of them as pay; and a tree without a network, from what the
+# text itself has said.
+LOOPS = [
+    Loop("DDTree, {} nodes", lambda m, n, sampler, dice:
+         DDTreeDrafter(m.block, n, draft_temperature(sampler.temperature)), speculate, walk,
+         budgets=(7, 15), contest=(1, 3, 7, 15, 31, 63), family="block drafter", proof=(2, 4),
+         grow=grow_best),
+    Loop("conditional DDTree, {} nodes", lambda m, n, sampler, dice:
+         ConditionalTreeDrafter(m.block, n, draft_temperature(sampler.temperature)),
+         speculate, walk, budgets=(7, 15), contest=(1, 3, 7, 15, 31, 63), family="block drafter",
+         proof=(2, 4), grow=grow_best),
+    Loop("block chain of {}, the favourites", lambda m, k, sampler, dice:
+         BlockChainDrafter(m.block, k), speculate, walk, budgets=(5,), contest=(2, 3, 4, 5),
+         family="block drafter", proof=(2, 5), grow=grow_argmax),
+    Loop("block, drawn chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(BlockLevels(m.block), (1,) * k, sampler, dice), speculate, multi_round,
+         budgets=(3,), contest=(1, 2, 3, 4, 5), family="block drafter", drawn=True,
+         grow=grow_drawn),
+    Loop("block, drawn tree {}", lambda m, shape, sampler, dice:
+         TreeDrafter(BlockLevels(m.block), shape, sampler, dice), speculate, multi_round,
+         budgets=((2, 2, 1),), contest=((2, 1, 1), (2, 2, 1)), family="block drafter", drawn=True,
+         proof=((2,), (2, 1)), grow=grow_drawn),
+    Loop("DDTree by price, up to {}", by_price(DDTreeDrafter), speculate, walk, budgets=(63,),
+         contest=(63,), family="block drafter", proof=(2, 4), learns=True, grow=grow_priced),
+    Loop("conditional DDTree by price, up to {}", by_price(ConditionalTreeDrafter), speculate,
+         walk, budgets=(63,), contest=(63,), family="block drafter", proof=(2, 4), learns=True,
+         grow=grow_priced),
+    Loop("block, drawn chain by price, up to {}", chain_by_price, speculate, multi_round,
+         budgets=(5,), contest=(5,), family="block drafter", drawn=True, learns=True,
+         grow=grow_priced_chain),
+    Loop("n-gram lookup, {} nodes", lambda m, n, sampler, dice: LookupDrafter(n), speculate, walk,
+         budgets=(8,), contest=(2, 4, 8, 16), family="lookup", proof=(2, 4)),
+]
+
+
+class SlotLevels(BlockLevels):
+    """BlockLevels without the table: every node of a level has the slot's marginal."""
+
+    def level(self, tokens, parents):
+        if parents == [-1]:
+            self.h, self.depth = self.marginals(tokens[0], self.room), 0
+        self.depth += 1
+        return self.h[self.depth - 1].expand(len(tokens), -1)
+
+
+# For the second lesson: what is the lookup worth to a draw, and what is a shape worth to a pick?
+PICKED = Loop("block, picked tree {}", lambda m, shape, sampler, dice:
+              TreeDrafter(BlockLevels(m.block), shape), speculate, walk)
+SLOTS = Loop("block, drawn chain of {}, slots alone", lambda m, k, sampler, dice:
+             TreeDrafter(SlotLevels(m.block), (1,) * k, sampler, dice), speculate, multi_round,
+             drawn=True)
+
+
+# ---------------------------------------------------------------- what a round may cost
+
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of a tree with its root
+MOST = ROWS[-1] - 1  # nodes of a tree
+
+
+def build_ms(drafter):
+    """Median milliseconds in which a DDTreeDrafter builds its tree from one pass, on the CPU."""
+    length = drafter.network.config.length
+    slots = torch.randn(length, drafter.network.target.config.vocab_size)
+    drafter.logits = lambda *_: slots  # of this drafter alone: its pass is done
+    return median_ms(lambda: drafter.propose(0, length), slots.device)
+
+
+def guessed_price(m):
+    """-> a first guess at what a round costs here, for a Ledger: [ms for 0..MOST nodes], draft_ms.
+    """
+    price = prices(cost_curve(m.target, ROWS, repeats=10), MOST)
+    # A node is popped before it is verified. Where rows are nearly free, on a GPU, that is dearer.
+    pop_ms = build_ms(DDTreeDrafter(m.block, MOST)) / MOST
+    # A forward with a new number of rows first makes its kernels, for milliseconds, and a GPU has
+    # recorded few of them. So every number is as dear as the next in ROWS, and none lies between.
+    rows = [next(size for size in ROWS if size > n) for n in range(MOST + 1)]
+    # A pass: half a plain step. Rounds will tell.
+    return [price[n - 1] + n * pop_ms for n in rows], price[0] / 2
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+MASSES = "torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()"
+ENTRY = "self.table[level, token]"
+CHILD, SIBLING = "scores[row] + below[row][0][0]", "scores[parent] + ranked[rank + 1]"
+GAINS = "sum(masses[:n]) - rate * ms[n]"
+
+
+def worst_first(root, children):
+    """The heap pops the smallest score, for the scores are not negated."""
+    prefixes, scores, below = [(root,)], [0.0], [children((root,))]
+    heap = [(below[0][0][0], 0, 0)] if below[0][0] else []
+    while heap:
+        score, parent, rank = heapq.heappop(heap)
+        ranked, tokens = below[parent]
+        prefixes.append(prefixes[parent] + (tokens[rank],))
+        scores.append(score)
+        yield tokens[rank], parent, math.exp(score)
+        if rank + 1 < len(ranked):
+            heapq.heappush(heap, (scores[parent] + ranked[rank + 1], parent, rank + 1))
+        below.append(children(prefixes[-1]))
+        if below[-1][0]:
+            heapq.heappush(heap, (score + below[-1][0][0], len(prefixes) - 1, 0))
+
+
+def root_first(root, children):
+    """The root comes before its nodes."""
+    yield root, -1, 1.0
+    yield from best_first(root, children)
+
+
+def cut_chain(extra, whole=PricedChainDrafter.draft):
+    """-> a `draft` whose chain is cut where its drafter gives a draft .5 or less.
+
+    extra: 0 ends the chain before this draft, 1 behind it.
+    """
+    def draft(self, root, room, rate, alpha):
+        tree, length = whole(self, root, room, rate, alpha)
+        if length > 0:
+            chances = tree.draft_probs[range(length), tree.tokens[1:]].tolist()
+            keep = 1 + [chance > 0.5 for chance in [*chances, 0.0]].index(False) + extra
+            tree = Tree(tree.tokens[:keep], tree.parents[:keep], tree.draft_probs[:keep])
+        return tree, len(tree) - 1
+
+    return draft
+
+
+LAW = "q * sent + (q * ~sent).sum() * q"
+WRONG = {
+    "node_masses": slips(node_masses, {
+        "a node keeps only its own probability": (MASSES, "own.exp()"),
+        "the position is one too deep": ("depths - 1", "depths"),
+        "the root is among the masses": (MASSES, f"torch.cat([torch.ones(1), {MASSES}])"),
+        "the logarithms are never exponentiated": (MASSES, MASSES.removesuffix(".exp()")),
+        "0 times -inf enters the sum": (
+            "torch.where(tree.mask[1:, 1:], own, 0.0)", "tree.mask[1:, 1:] * own"),
+    }),
+    "best_first": slips(best_first, {
+        "the heap pops the worst prefix first": worst_first,
+        "the root comes out as a node": root_first,
+        "a score comes out where the mass should": ("math.exp(-minus_score)", "-minus_score"),
+        "siblings are never pushed": ("rank + 1 < len(ranked)", "False"),
+        "children are never pushed": ("heapq.heappush(heap, (-score, row, 0))", "pass"),
+        "the child takes over its parent's rank": (
+            CHILD, "scores[row] + below[row][0][rank]", "(-score, row, 0)", "(-score, row, rank)"),
+        "the next sibling's term is added to the node's own score": (
+            SIBLING, "scores[row] + ranked[rank + 1]"),
+        "the sibling keeps the old rank's score": (SIBLING, "scores[parent] + ranked[rank]"),
+        "the log-probabilities are multiplied": (CHILD, "scores[row] * below[row][0][0]"),
+    }),
+    "below": slips(Children.below, {
+        "the table of the wrong slot is read": (ENTRY, "self.table[level - 1, token]"),
+        "the table is read the wrong way round": (ENTRY, "self.table[level, :, token]"),
+        "the token before is not looked at: a marginal": (
+            f"self.logits[level] + {ENTRY}", "self.logits[level]"),
+        "the drafter's temperature is ignored": (
+            f"(self.logits[level] + {ENTRY}) / self.temperature", f"self.logits[level] + {ENTRY}"),
+        "the worst child comes first": ("-logits", "logits"),
+        "probabilities are returned instead of their logarithms": (
+            "logits[best] - log_sum", "np.exp(logits[best] - log_sum)"),
+        "the children that are kept are normalised among themselves": (
+            "np.exp(logits - top)", "np.exp(logits[best[:self.most]] - top)"),
+    }),
+    "worth_verifying": slips(worth_verifying, {
+        "the price of the next row stands for all behind it": (
+            "rate * slope[n]", "rate * (price[n + 1] - price[n])"),
+        "what was popped on the way to a step stays": ("return popped[:best]", "return popped"),
+        "the drafter's masses are taken at their word": ("trust * node[2]", "node[2]"),
+        "the milliseconds are no tokens yet": (
+            "rate * (price[n + 1] - price[n])", "price[n + 1] - price[n]"),
+        "every node pays for the root's row again": (
+            "price[n + 1] - price[n]", "price[n + 1]"),
+    }),
+    "best_size": slips(best_size, {
+        "the first node that loses ends it, although the next one may be nearly free": (
+            "return gains.index(max(gains))",
+            "return next((n for n in range(len(ms) - 1) if gains[n + 1] <= gains[n]), len(ms) - 1)",
+        ),
+        "this round's own tokens per millisecond are maximised": (
+            GAINS, "(1 + sum(masses[:n])) / ms[n]"),
+        "the milliseconds are no tokens yet": (GAINS, "sum(masses[:n]) - ms[n]"),
+        "the price of n nodes is read one row too early": (
+            GAINS, "sum(masses[:n]) - rate * ms[max(n - 1, 0)]"),
+        "each node is weighed alone, not with those before it": (
+            GAINS, "(masses[n - 1] if n else 0) - rate * (ms[n] - ms[0])"),
+    }),
+    "law_if_hidden": slips(law_if_hidden, {
+        "the drafts that are sent are scaled up, and the other rounds forgotten": (
+            LAW, "q * sent / (q * sent).sum()"),
+        "a hidden draft is no draft, so the law does not sum to 1": (LAW, "q * sent"),
+        "nobody is told, so the law is q": (LAW, "q"),
+        "a hidden draft counts as the most probable one that is sent": (
+            LAW, "q * sent + (q * ~sent).sum() * torch.eye(len(q))[(q * sent).argmax()]"),
+    }),
+    "draft": slips(PricedChainDrafter.draft, {
+        "the chain ends before the first draft that it does not like": cut_chain(0),
+    }),
+}
+ANY_TREE = "another tree is drafted, and the walk is right on any tree"
+HARMLESS = {  # the proofs cannot see them, and here is why
+    "below": ANY_TREE,
+    **dict.fromkeys(WRONG["best_first"].keys() - {
+        "the root comes out as a node", "the child takes over its parent's rank"}, ANY_TREE),
+    "node_masses": "a prediction; no loop asks for it",
+    "worth_verifying": ANY_TREE,
+    "best_size": "worth_verifying stands in its place",
+    "law_if_hidden": "no loop hides a draft",
+}
+
+
+# ---------------------------------------------------------------- the one bug, in six urns
+
+
+def first_token(draft, p, q, dice):
+    """One draft, judged by chapter 01's rule, which is told q -> the token that is written."""
+    accepted, token = accept([draft], [q], torch.stack([p, p]), dice)
+    return draft if accepted else token
+
+
+def hidden_if_rare(p, q, dice):
+    """A draft that came with less than one half is not sent: the target draws by itself."""
+    draft = dice.draw(q)
+    return first_token(draft, p, q, dice) if q[draft] >= 0.5 else dice.draw(p)
+
+
+def better_of_two_walks(p, dice):
+    """Both trees guess token 0. Each has a draw of its own, and the walk that got further stays."""
+    one, other = dice.draw(p), dice.draw(p)
+    return one if one == 0 else other
+
+
+def siblings_with_repetition(p, q, dice):
+    """Two drawn children that may be equal, judged by multi-round rejection as if they never are.
+    """
+    tree = Tree([0, dice.draw(q), dice.draw(q)], [-1, 0, 0], torch.stack([q] * 3))
+    path, token = multi_round(tree, torch.stack([p] * 3), dice)
+    return int(tree.tokens[path[-1]]) if len(path) > 1 else token
+
+
+def urns():
+    """Six times somebody looked at a draw, and the judge was not told.
+
+    -> {what was done: (chapter, how often token 0 is written, by enumeration, its p)}
+    """
+    two, even, heap, three, wide = (torch.tensor(row, dtype=torch.float64) for row in (
+        [0.8, 0.2], [0.5, 0.5], [0.6, 0.4], [0.2, 0.4, 0.4], [0.6, 0.3, 0.1]))
+
+    def surer(dice):  # of equal guesses the first
+        return first_token(min(dice.draw(two), dice.draw(two)), two, two, dice)
+
+    cases = {
+        "the top token, told q": ("02", two, lambda dice: first_token(0, two, two, dice)),
+        "the surer of two draws": ("03", two, surer),
+        "the better of two walks": ("04", even, lambda dice: better_of_two_walks(even, dice)),
+        "the heap's choice, told q": ("05", even, lambda dice: first_token(0, even, heap, dice)),
+        "hidden after the draw": ("05", two, lambda dice: hidden_if_rare(two, two, dice)),
+        "equal siblings, told unequal": (
+            "06", three, lambda dice: siblings_with_repetition(three, wide, dice)),
+    }
+    return {name: (chapter, sum(chance for token, chance in outcomes(run) if token == 0),
+                   float(p[0])) for name, (chapter, p, run) in cases.items()}
+
+
+# ---------------------------------------------------------------- the length of a drawn chain
+
+LENGTHS = {
+    "from past rounds": PricedChainDrafter.draft,
+    "ends before a disliked draft": next(iter(WRONG["draft"].values())),
+    "ends after it": cut_chain(1),
+}
+
+
+def chain_bias(draft, sampler):
+    """The bias of two rounds of drawn chains, and the lengths that they had."""
+    lengths = set()
+
+    def start(target, dice):
+        chain = TreeDrafter(ToyDraft(ToyModel(4, 2)), (1, 1), sampler, dice)
+        drafter = PricedChainDrafter(chain, Ledger([1, 1.25, 1.75], 0, trust=0.6, clock=None))
+        for step in speculate(target, drafter, [0, 1], sampler, dice, multi_round):
+            lengths.add(step.drafted)
+            yield step
+
+    with replaced(PricedChainDrafter, draft=draft):
+        return loop_bias(start, sampler, rounds=2, model=ToyModel(5, 2)), lengths
+
+
+# ---------------------------------------------------------------- what a tree is worth
+
+
+class FixedTree(DDTreeDrafter):
+    """The heap's rival with equal rows: the same ranks in every round.
+
+    shape: prefixes in ranks, parents first. `seen`: the marginals of all passes so far.
+    """
+
+    def __init__(self, network, shape, temperature):
+        super().__init__(network, len(shape), temperature)
+        self.shape, self.seen = shape, []
+
+    def propose(self, root, room):
+        self.seen.append(self.marginals(root, room))
+        ranked = self.seen[-1].argsort(-1, descending=True).tolist()
+        kept = [u for u in self.shape if len(u) <= len(ranked)]
+        row = {(): 0} | {u: i for i, u in enumerate(kept, 1)}
+        return Tree([root, *(ranked[len(u) - 1][u[-1]] for u in kept)],
+                    [-1, *(row[u[:-1]] for u in kept)])
+
+
+def best_shape(passes, budget):
+    """The `budget` prefixes in ranks whose masses are largest on average, parents first.
+
+    passes: a list of log q, (L, V) each; those cut off by the window are left out.
+    """
+    longest = max(map(len, passes))
+    ranked = torch.stack([log_q for log_q in passes if len(log_q) == longest]).exp().sort(
+        -1, descending=True).values  # (n, L, V)
+    waiting, shape = {(0,): 1.0}, []
+    while len(shape) < budget:  # the heap once more: a mean of masses falls as each of them does
+        shape.append(max(waiting, key=waiting.get))
+        del waiting[shape[-1]]
+        *above, rank = shape[-1]
+        for u in (*above, rank + 1), (*above, rank, 0):
+            if len(u) <= longest:
+                rows = [ranked[:, slot, at] for slot, at in enumerate(u)]
+                waiting[u] = float(torch.stack(rows).prod(0).mean())
+    return shape
+
+
+def new_beside_fixed(network, texts, others, T, budget, tokens=64):
+    """A new tree each round beside the best fixed shape of `others`, token ids both.
+
+    -> tokens a round of both; what the new one is, text by text: "ahead", "level" or "behind".
+    """
+    sampler, t = Sampler(T), draft_temperature(T)
+
+    def start(make):
+        return lambda prompt, seed: speculate(network.target, make(), prompt, sampler, Dice(seed))
+
+    watch = FixedTree(network, [(0,)], t)
+    for seed, prompt in enumerate(others):
+        collect(start(lambda: watch)(prompt, seed), tokens // 2)
+    shape = best_shape(watch.seen, budget)
+    found = compare({"new": start(lambda: DDTreeDrafter(network, budget, t)),
+                     "fixed": start(lambda: FixedTree(network, shape, t))}, texts, tokens)
+    more, error = paired(*([len(g.steps) / (len(g.tokens) - 1) for g in found[name]]
+                           for name in ("fixed", "new")))  # rounds a token
+    return *(summarize(found[name])["tau"] for name in ("new", "fixed")), (
+        "level" if abs(more) <= error else "ahead" if more > 0 else "behind")
+
+
+@torch.inference_mode()
+def accepted_by(target, text, tree):
+    """Accepted drafts expected under the target: the sum of p(u). text: its last token the root."""
+    cache = target.new_cache()
+    target(torch.tensor([text[:-1]]), cache=cache)
+    cache.commit(list(range(len(text) - 1)))
+    positions = (cache.length + tree.depths).to(target.device)
+    logits, _ = target(torch.tensor([tree.tokens.tolist()]), positions, tree.mask, cache)
+    log_p = torch.log_softmax(logits[0].double().cpu(), -1)[tree.parents[1:], tree.tokens[1:]]
+    return float(torch.where(tree.mask[1:, 1:].cpu(), log_p, 0.0).sum(-1).exp().sum())
+
+
+def oracle_tree(target, text, budget, depth=5):
+    """The best tree there is: the heap asks the target itself for every prefix."""
+    @torch.inference_mode()
+    def children(prefix):
+        if len(prefix) > depth:
+            return [], []
+        logits, _ = target(torch.tensor([[*text[:-1], *prefix]]))
+        ranked = torch.log_softmax(logits[0, -1].double(), -1).sort(descending=True)
+        return ranked.values.tolist(), ranked.indices.tolist()
+
+    return best_first_tree(text[-1], children, budget)
+
+
+def worths(network, text, budget=12):
+    """{which tree: (accepted drafts that the drafter promises or None, that the target expects)}.
+
+    text: token ids, the root last; one pass behind it.
+    """
+    target, root, rows = network.target, text[-1], list(range(len(text) - 1))
+    with torch.inference_mode():
+        _, hidden = target(torch.tensor([text[:-1]]))
+    found, drafters = {}, {
+        "chain of 5": BlockChainDrafter(network),
+        f"the heap's {budget}": DDTreeDrafter(network, budget),
+        f"{budget} with a lookup": ConditionalTreeDrafter(network, budget)}
+    for name, drafter in drafters.items():
+        drafter.observe(text[:-1], hidden, rows)
+        tree = drafter.propose(root, len(text))
+        found[name] = tree, None
+        if not isinstance(drafter, ConditionalTreeDrafter):
+            drafter.reset()
+            drafter.observe(text[:-1], hidden, rows)
+            found[name] = tree, surrogate(tree, drafter.marginals(root, len(text)))
+    found[f"the best {budget} there are"] = oracle_tree(target, text, budget), None
+    return {name: (said, accepted_by(target, text, tree)) for name, (tree, said) in found.items()}
+
+
+@torch.inference_mode()
+def slot_distances(network, texts, start=16):
+    """How far slot 2 is from the target's p after the text's own letter: total variation, (n, 2),
+    of the slot alone and with the lookup, at all positions from `start` on."""
+    target, table, found = network.target, transitions_of(network).cpu(), []
+    for text in texts:
+        block = BlockDraft(network)
+        logits, hidden = target(torch.tensor([text]))
+        p = torch.softmax(logits[0].float().cpu(), -1)  # row i: what follows token i
+        for at in range(1, len(text) - 2):
+            block.observe(text[at - 1:at], hidden, [at - 1])
+            if at >= start:
+                slots = block.logits(text[at], len(text))
+                first = torch.softmax(slots[0] + table[0, text[at]], -1)
+                after = torch.softmax(slots[1] + table[1], -1)  # row v: after the letter v
+                found.append([float((p[at + 1] - law).abs().sum() / 2)
+                              for law in (first @ after, after[text[at + 1]])])
+    return torch.tensor(found)

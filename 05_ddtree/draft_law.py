@@ -1,0 +1,61 @@
+"""How did the draft come? What chapter 01's rule writes if it is told the wrong answer.
+
+A draft comes by some law q': drawn from a distribution, chosen for sure, drawn and sometimes
+hidden. With probability h = 1 - sum(q') nothing is sent, and the target writes a token of its own.
+The rule is told q, accepts with a = min(1, p/q), and after a rejection draws from r, the residual
+of p and q. With d = q' - q and S = the sum of d a over all tokens, the text has
+
+    p + d a - S r + h (p - r) .
+
+So it has p if q' = q. And where a draft is always sent and p is nowhere 0, only then: a judge needs
+to know by which law the draft reached it, and nothing else. The walk of chapter 02 is told nothing,
+for it looks at no draft before it has drawn.
+
+Proof. The draft x comes with q'(x) and is accepted with a(x). That is q a + d a; and q a =
+min(p, q). With h nothing is sent, which writes h p. The rest, 1 - h - sum(min(p, q)) - S, is
+rejected and drawn from r. By chapter 01 the first part of it, (1 - sum(min(p, q))) r = max(p - q,
+0), makes p of min(p, q). What is left is d a - S r + h p - h r.
+
+Only then: let h = 0 and d a = S r everywhere. Where q > p, r is 0, so d a is 0, and a is not, for
+p > 0: d is 0. Elsewhere a = 1, so d = S r. The sum of d over all tokens is then S, and it is 0, for
+both laws sum to 1. So S = 0, and d = 0.
+
+Where p(x) = 0, a draft x is never accepted. There mass may move from x to other tokens along r, and
+the text stays right: it is as if x had been sent, rejected, and replaced by a draw from r.
+"""
+
+import torch
+
+from chain_specdec import acceptance_probability, residual  # chapter 01
+
+
+def law_if_hidden(q, sent):
+    """The law of a draft from q, (V,), if token x is sent to the judge only where sent[x].
+
+    sent (V,) bool. Where a draft is hidden the target writes a token of its own, which is booked as
+    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has.
+    """
+    # A round without a draft writes p. So does chapter 01's rule with a fresh draft from q: it is
+    # as if one had been sent in its place, and nobody had looked at that one.
+    return q * sent + (q * ~sent).sum() * q
+
+
+def written(p, q, law):
+    """What the rule writes if it is told q and the draft comes by another law. All (V,) -> (V,).
+
+    law: it may sum to less than 1; in the other rounds nothing is sent.
+    """
+    a = torch.tensor([acceptance_probability(p, q, x) for x in range(len(p))], dtype=p.dtype)
+    accepted, hidden = law * a, 1 - law.sum()
+    return accepted + (1 - hidden - accepted.sum()) * residual(p, q) + hidden * p
+
+
+def error(p, q, law):
+    """By how much that differs from p: d a - S r + h (p - r). (V,), (V,), (V,) -> (V,)
+
+    Example: p = (.5, .5), q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0):
+    d a = (0, -.2), r = (0, 1), h = .2: (.1, -.1).
+    """
+    a = torch.tensor([acceptance_probability(p, q, x) for x in range(len(p))], dtype=p.dtype)
+    moved, hidden, r = (law - q) * a, 1 - law.sum(), residual(p, q)  # d a, h, r
+    return moved - moved.sum() * r + hidden * (p - r)

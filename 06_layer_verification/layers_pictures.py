@@ -1,0 +1,270 @@
+"""Pictures of this chapter: a rule as water in pipes, a layer's shares, a tree with its numbers,
+where a path ends, what a rule adds.
+
+Blue is what is accepted or flows, grey what could, red what overflows; hatched is what was drawn
+and is never looked at.
+"""
+
+import numpy as np
+from matplotlib.patheffects import withStroke
+
+from iid_trees import SHAPES, shape_parents
+from layer_verification import LayerVerification, decode_layered
+from nanogpt.exact.trees import all_tuples
+from nanogpt.packing import precision_of
+from nanogpt.pictures.plots import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    RED,
+    canvas,
+    draw_node,
+    draw_tree,
+    new_axes,
+    plain_frame,
+    tint,
+    tree_rows,
+    two_digits,
+)
+from nanogpt.pictures.step import VisibleDice, remember, trace, watch
+from nanogpt.sampling import Sampler
+from nanogpt.sizes import SIZES
+from nanogpt.train import get_pair
+from single_step_rules import RRS
+from tree_attention import Tree, TreeGPT  # chapter 02
+
+WIDE = 0.7  # how wide the flow 1 is, where the sets of tokens are 1 apart
+UNSEEN = {"facecolor": "white", "edgecolor": GREY, "hatch": "////", "linewidth": 0}
+
+
+def say(ax, x, y, text, **look):
+    """A text whose middle is the point (x, y), if its look does not say otherwise."""
+    ax.text(x, y, text, **{"ha": "center", "va": "center", "color": INK, **look})
+
+
+# ---------------------------------------------------------------- one node as water in pipes
+
+
+def tuple_flows(local, draft_probs, k):
+    """What each set of k drawn tokens sends where, by listing all V^k draws.
+
+    local: a single-step rule, built for this one problem; draft_probs (V,)
+    -> {tuple of tokens, ascending: [its probability, the flow to each token (V,)]}.
+    """
+    flows = {}
+    for drawn, mass in all_tuples(draft_probs, k):
+        entry = flows.setdefault(tuple(sorted(drawn)), [0.0, np.zeros(len(draft_probs))])
+        entry[0] += mass
+        np.add.at(entry[1], [*drawn], mass * local.accept(np.array([drawn]))[0])
+    return flows
+
+
+def draw_pipe(ax, start, end, flow, capacity=0, drawn=0):
+    """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
+
+    What the capacity does not hold is red; capacity 0: no limit; drawn: how much there was, the
+    hatched pipe around both.
+    """
+    (x0, y0), (x1, y1), way = start, end, np.linspace(0, 1, 61)
+    x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
+    fits = min(flow, capacity or flow)
+    ax.fill_between(x, y - WIDE * drawn / 2, y + WIDE * drawn / 2, **UNSEEN)
+    for top, width, color in ((-capacity / 2, capacity, tint(GREY, 0.5)),
+                              (-flow / 2, fits, tint(BLUE, 0.6)),
+                              (fits - flow / 2, flow - fits, RED)):
+        ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color, linewidth=0)
+    limit = f" of {two_digits(capacity)}" if capacity else ""
+    at = y[22:39].min() - 0.17 if 0 < capacity < 0.2 else y[30]  # it would hide a thin pipe
+    over = bool(capacity) and flow > capacity + 1e-9
+    say(ax, x[30], at, two_digits(flow) + limit, zorder=5, color=RED if over else INK,
+        fontweight="bold" if over else "normal",
+        path_effects=[withStroke(linewidth=3, foreground="white")])
+
+
+def side_by_side(widths, middle):
+    """Where pipes of these widths leave or arrive, beside each other."""
+    return middle + WIDE * (np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2)
+
+
+def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0):
+    """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
+
+    rule: a single-step rule's class; draft_probs, target_mass (V,); k: 1 or 2. One candidate is
+    its own tuple, so that its second column is left out. The title may name {total}, all that
+    arrives. unseen: how many of all draws are not in draft_probs, since nobody looks at them.
+    """
+    local = rule(draft_probs[None], target_mass[None], k)
+    flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], k + 1
+    level = np.linspace(0, len(flows) - 1, len(out))
+    drawn = 1 + unseen / draft_probs.sum() if unseen else 0  # for each that is offered
+    starts = side_by_side([mass * (drawn or 1) for mass, _ in flows.values()], level.mean())
+    ends = side_by_side(np.maximum(out, target_mass), level.mean())
+    for x, name in (0, "drafter"), (last, "accepted"):
+        say(ax, x, -0.3, name, color=FAINT)
+    for y, (X, (mass, shares)) in enumerate(flows.items()):
+        draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass, mass * drawn)
+        draw_node(ax, (1, y), "".join("etm"[z] for z in X), GREY)
+        for z in np.flatnonzero(shares) if k > 1 else ():
+            draw_pipe(ax, (1, y), (2, level[z]), shares[z])
+    if unseen:
+        say(ax, 0.5, level[-1] + 0.27, f"thrown away unseen: {two_digits(unseen)}", color=RED)
+    for z, y in enumerate(level):
+        draw_pipe(ax, (k, y), (last, ends[z]), out[z], target_mass[z])
+        draw_node(ax, (k, y), "etm"[z], GREY)
+    return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
+                  (len(flows) - 0.6, -0.4))
+
+
+def draw_shares(shares, title):
+    """How much of a layer each node gets: {rule: {node: share}}; a node without a name is hatched,
+    for nobody gets its share."""
+    ax = new_axes(height=2.2)
+    for y, (rule, parts) in enumerate(shares.items()):
+        at = 0.0
+        say(ax, -0.02, y, rule, ha="right")
+        for node, width in parts.items():
+            look = {"color": tint(BLUE, 0.6), "edgecolor": "white"} if node else UNSEEN
+            ax.barh(y, width, 0.6, at, **look)
+            say(ax, at + width / 2, y, f"{node or 'lost'}\n{short(width)}",
+                path_effects=[withStroke(linewidth=3, foreground="white")] if not node else None)
+            at += width
+    return canvas(ax, title, (-0.1, 1.02), (len(shares) - 0.5, -0.5))
+
+
+# ---------------------------------------------------------------- a tree
+
+
+def draw_numbers(shape, names, lines, title):
+    """A tree from left to right, a layer a column, with a text below each node.
+
+    names (N): of the nodes; lines (N): the text of each.
+    """
+    ax = new_axes(height=3.4)
+    draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, ax=ax)
+    for x, y, text in zip(shape.depths, tree_rows(shape.children), lines, strict=True):
+        say(ax, x - 0.1, y + 0.13, text, ha="left" if x else "center", va="top")
+    for t in range(1, len(shape.layers)):
+        say(ax, t, -0.3, f"layer {t}", color=FAINT)
+    return canvas(ax, title, (-0.2, len(shape.layers) - 0.4), (1.6, -0.4))
+
+
+def short(p):
+    """0.252 -> '.252', 0.2 -> '.20': as many digits as it has, two at least and four at most."""
+    return f"{p:.4f}".strip("0").ljust(3, "0")
+
+
+# ---------------------------------------------------------------- where the path ends
+
+NODES = "root", *"1234"  # of the lesson's tree
+
+
+def draw_ends(trees, node, title):
+    """Where does the path end? For each tree a bar of length 1, as high as the tree is probable.
+
+    trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))]; node: the one
+    in dark blue, a name.
+    """
+    ax, y, mean = new_axes(height=4.8), 0.0, 0.0
+
+    def line(y, *texts, **look):
+        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=True):
+            say(ax, x, y, text, **look)
+
+    line(-0.11, "drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}", color=FAINT)
+    asked = trees[0][2][:3].sum()
+    ax.plot([0, 0, asked, asked], [-0.015, -0.04, -0.04, -0.015], color=INK, linewidth=1.2)
+    say(ax, 0, -0.1, "what is left: " + " / ".join(
+        short(x / asked) for x in trees[0][2][:3]), ha="left")
+    for drawn, chance, ends in trees:
+        parts, middle, at = dict(zip(NODES, ends, strict=True)), y + chance / 2, 0.0
+        for name, width in parts.items():
+            ax.barh(middle, width, 0.95 * chance, at, edgecolor="white", linewidth=width > 0.02,
+                    color=tint(BLUE, 1 if name == node else 0.4))
+            if width > 0.02:
+                say(ax, at + width / 2, middle, f"{name}\n{short(width)}" if width > 0.1 else name,
+                    color="white" if name == node else INK,
+                    rotation=0 if width > 0.02 * len(name) else 90)
+            at += width
+        asked = ends[:3].sum()
+        line(middle, f"{drawn}\n({short(chance)})", short(asked),
+             f"{short(parts[node] / asked)} of it\n= {short(parts[node])}")
+        mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
+    line(1.06, "mean", *map(short, mean), fontweight="bold")
+    return canvas(ax, title, (-0.22, 1.52), (1.12, -0.19))
+
+
+# ---------------------------------------------------------------- what it gains
+
+
+def draw_lengths(toy, real, title):
+    """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
+
+    toy: {K: percent}, exact; real: {K: of layers_room.gain}, with two standard errors.
+    """
+    ax = new_axes(height=3.4)
+    ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
+    say(ax, max(toy), toy[max(toy)], "  e and t, exactly", ha="left", color=FAINT)
+    tops = [more for *_, more, _ in real.values()]
+    ax.errorbar(list(real), tops, [2 * error for *_, error in real.values()], fmt="o-", color=BLUE,
+                capsize=3)
+    say(ax, max(real), tops[-1], "  our GPTs", ha="left", color=BLUE)
+    plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")
+    ax.set_xlim(0.5, max(real) + 2.5)
+    ax.set_xticks(list(real))
+    return ax
+
+
+def draw_gains(tau, title):
+    """Tokens a round of every rule on the same trees: TV's in grey, and from there to LV's.
+
+    tau: of layers_room.tau_by_tree.
+    """
+    ax = new_axes(height=3.0)
+    names = [name.removeprefix("LV + ") for name in tau if not name.startswith("TV + ")]
+    for y, name in enumerate(names):
+        after = tau.get(f"LV + {name}", tau.get(name)).mean()
+        if f"TV + {name}" in tau:
+            before = tau[f"TV + {name}"].mean()
+            ax.annotate("", (after, y), (before, y),
+                        arrowprops={"arrowstyle": "-", "color": tint(BLUE, 0.5), "linewidth": 4})
+            ax.plot(before, y, "o", color=GREY, markersize=9)
+            say(ax, before, y, f"TV {before:.2f}  ", ha="right", color=FAINT)
+        ax.plot(after, y, "o", color=BLUE, markersize=9)
+        say(ax, after, y, f"   {after:.2f}", ha="left")
+    plain_frame(ax, title, "tokens a round, the same trees")
+    ax.set_yticks(range(len(names)), [f"LV + {name}" if f"TV + {name}" in tau else name
+                                      for name in names])
+    ax.invert_yaxis()
+    ax.margins(x=0.35, y=0.15)
+    ax.grid(visible=False)
+    return ax
+
+
+# ---------------------------------------------------------------- the round of the step page
+
+
+def step_round(args, dataset, device, prompt):
+    """An instructive round of RRS under the layer lift -> its trace; see
+    nanogpt/pictures/step.py."""
+    target, small = get_pair(args, dataset, device)
+    # Seed 8 has a round that every layer could have ended.
+    dice, rule = VisibleDice(args.seed + 7), LayerVerification(RRS)
+    scored, judged = remember(rule, "scores"), remember(rule, "judge")
+    steps = decode_layered(target, TreeGPT(small), rule, shape_parents(SHAPES["multi-chain"], 2, 3),
+                           prompt, Sampler(1.0), dice, Sampler(1.0, top_k=20))
+    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
+                   lambda: (scored[-1][0][0], *(x[0] for x in judged[-1])))
+    # Both branches have a score, and the root has a part of the draw, as the path's end has.
+    one = max(rounds, key=lambda r: min(*r["note"][0][1:3], *r["note"][1][[0, r["kept"][-1]]]))
+    scores, ends, owed = one["note"]
+    owed = owed[one["kept"][-1]]
+    return trace(
+        one, dataset.tokenizer.decode, dataset.vocab_size, chapter="06",
+        title="Layer verification", rule="layers", drafted="drawn", twice=True,
+        scores=scores.tolist(), ends=ends.tolist(), owed=(owed / owed.sum()).tolist(),
+        scores_are="score: the chance that the path goes through",
+        say_draft="The same token may come twice after the same node.",
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        f"{SIZES['draft'].label} drafter, two chains of 3, LV + RRS, temperature 1",
+        say_verify="Now p and q are known at every node, and the rule can begin.")

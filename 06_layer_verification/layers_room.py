@@ -1,0 +1,483 @@
+"""Chapter 06 on the runner: its decoders, every rule on the same trees, and the paper's Table 1.
+
+    python 06_layer_verification/layers_room.py                               # Table 1
+    python 06_layer_verification/layers_room.py --depth 5 --similarity 0.25   # Appendix G
+
+Rules that differ by one percent drown in the noise of a decoded text: whether a step accepts one
+token or five is mostly chance. Every step has recorded its tree and the target's probabilities,
+though, and with both the rule's coins can be averaged out (`expected_length`). So all rules judge
+the very same trees, and are compared tree by tree.
+
+Table 1 needs no network. Draft and target are random: for every prefix, logits rho u + (1 - rho)
+eps with a shared normal u and an eps of its own for each of the two, then softmax. One seed is one
+such pair of models. From each pair trees are drawn, and every rule judges the same trees, again
+without coins. The paper runs 10^6 trials a seed instead. What remains is the spread over the
+models, which is what its standard errors over 20 seeds measure, and a small one over the trees.
+
+Source: "Layer Verification ..." (2026), Section 5.1, Table 1, Appendix G.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
+
+from importlib import import_module
+
+import numpy as np
+import torch
+
+from nanogpt import cli
+from block_rules import (
+    BlockVerification,
+    GreedyBlockVerification,
+    TraversalVerification,
+    block_verification,
+    block_verify,
+    coin,
+)
+from chain_grow import grow_chain  # chapter 01
+from chain_specdec import (
+    GPTDraft,
+    acceptance_probability,
+    residual,
+    speculate_chain,
+)
+from dual_draft_routing import HeadLevels  # chapter 03
+from global_resolution import GR, CappedGR
+from iid_grow import grow_sampled, grow_sampled_head
+from iid_trees import SHAPES, SampledTreeDrafter, as_arrays, shape_of, shape_parents
+from layer_verification import (
+    LayerVerification,
+    TokenVerification,
+    end_probabilities,
+    inclusion_scores,
+    score_children,
+    still_owed,
+    stop_probabilities,
+)
+from nanogpt.chapter import Loop
+from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.slips import replaced, slips
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
+from nanogpt.exact.trees import Tables, bias_and_length, tables
+from nanogpt.sampling import Sampler
+from single_step_rules import KSEQ, RRS, TINY, rejection_rounds, smallest_rho
+from tree_attention import TreeGPT, speculate  # chapter 02
+
+VOCAB, BRANCHING = 15, 2  # of Table 1, as
+SEEDS, TREES = 20, 1000  # pairs of models, trees drawn from each
+
+# ---------------------------------------------------------------- the rules that are compared
+
+STEPS = {"K-SEQ": KSEQ, "RRS": RRS, "GR": GR}
+RULES = {f"{lift} + {name}": lifted(step) for name, step in STEPS.items()
+         for lift, lifted in (("TV", TokenVerification), ("LV", LayerVerification))}
+RULES |= {"TRV": TraversalVerification(), "GBV": GreedyBlockVerification(),
+          "BV": BlockVerification()}
+
+
+def rules_for(shape_name, branching):
+    """{name: rule}, those that can judge such trees: GBV wants chains that part at the root, BV
+    one chain."""
+    fits = {"BV": branching == 1, "GBV": branching == 1 or shape_name == "multi-chain"}
+    return {name: rule for name, rule in RULES.items() if fits.get(name, True)}
+
+
+# ---------------------------------------------------------------- the decoders
+
+
+def gpt_levels(m):
+    return TreeGPT(m.small)
+
+
+def head_levels(m):
+    return HeadLevels(m.head)
+
+
+def sampled(shape, branching, top_k=None, levels=gpt_levels):
+    """The drafter of a Loop: trees of this shape, as deep as the budget, their tokens drawn.
+
+    top_k: of the draft distribution; GR needs a small set of possible drafts; levels(m): the model
+    that is asked for each level.
+    """
+    def drafter(m, depth, sampler, dice):
+        parents = shape_parents(SHAPES[shape], branching, depth)
+        cut = Sampler(sampler.temperature, top_k or sampler.top_k, sampler.top_p)
+        return SampledTreeDrafter(levels(m), parents, cut, dice)
+
+    return drafter
+
+
+# Each rule on the trees that it can judge; the contest takes the best of each kind.
+def two_chains(name, contest=(4,)):
+    return Loop(f"two chains of {{}}, {name}", sampled("multi-chain", 2, 20), speculate,
+                RULES[name], budgets=(4,), contest=contest, family="57K GPT", drawn=True,
+                proof=(1,) if "GR" in name else (1, 2), grow=grow_sampled)
+
+
+def one_chain(name, contest=(4,)):
+    return Loop(f"chain of {{}}, {name}", sampled("multi-chain", 1), speculate, RULES[name],
+                budgets=(4,), contest=contest, family="57K GPT", drawn=True,
+                grow=grow_sampled)
+
+
+LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
+    "TV + K-SEQ", "LV + RRS", "TV + RRS", "LV + GR", "TV + GR", "TRV", "GBV")),
+    # One rule in two loops: chapter 01's, which pays for nothing else, and chapter 02's.
+    Loop("chain of {}, block verification", lambda m, k, sampler, dice: GPTDraft(m.small),
+         speculate_chain, block_verification, budgets=(4, 8), contest=(4, 6, 8, 12),
+         family="57K GPT", drawn=True, grow=grow_chain),
+    one_chain("BV", (4, 8)), one_chain("TV + RRS"),
+    two_chains("LV + K-SEQ", (2, 3, 4, 6)).but(
+        name="one head, two chains of {}, LV + K-SEQ", family="one head",
+        drafter=sampled("multi-chain", 2, 20, head_levels), grow=grow_sampled_head),
+    one_chain("BV", (4, 8, 12, 16)).but(
+        name="one head, chain of {}, BV", family="one head",
+        drafter=sampled("multi-chain", 1, levels=head_levels), grow=grow_sampled_head)]
+
+
+# ---------------------------------------------------------------- the same trees, without coins
+
+
+def recorded_trees(generations):
+    """At most 400 of the trees that a decoder met, evenly spread -> a list of as_arrays."""
+    details = [step.detail for g in generations for step in g.steps
+               if step.detail is not None and len(step.detail.tree) > 1]
+    return [as_arrays(d.tree, d.target_probs) for d in details[::len(details) // 400 + 1]]
+
+
+def tau_by_tree(rules, trees):
+    """{name: rule}, a list of as_arrays -> {name: (n,)}: expected tokens of a step on each tree.
+
+    The next token is counted, as tau counts it.
+    """
+    return {name: np.array([1 + rule.expected_length(*tree)[0] for tree in trees])
+            for name, rule in rules.items()}
+
+
+def gain(before, after):
+    """Tokens of a step on the same trees, by two rules, (n,) each -> both means, by how many
+    percent the second is larger, and the standard error of that."""
+    differences = 100 * (after - before) / before.mean()
+    return (before.mean(), after.mean(), differences.mean(),
+            differences.std() / max(len(differences) - 1, 1) ** 0.5)
+
+
+def gains_by_length(chains, lengths):
+    """{K: gain of block verification over chapter 01's rule} on chains that are cut after K drafts.
+
+    chains: of recorded_trees; those that are shorter than the longest length are left out.
+    """
+    found = {}
+    for K in lengths:
+        cut = [(shape_of((*range(-1, K),)), *(x[:, :K + 1] for x in arrays))
+               for shape, *arrays in chains if len(shape.parents) > max(lengths)]
+        tau = tau_by_tree({name: RULES[name] for name in ("TV + RRS", "BV")}, cut)
+        found[K] = gain(tau["TV + RRS"], tau["BV"])
+    return found
+
+
+def print_same_trees(results):
+    """Print what each rule expects on the trees that all of them met, and LV over TV in percent,
+    with its standard error. results: {name: list of Generation}"""
+    rules = rules_for("multi-chain", 2)
+    trees = recorded_trees([text for name in rules for text in results[two_chains(name).title(4)]])
+    tau = tau_by_tree(rules, trees)
+    more = {f"LV + {step}": "{2:+.2f}% ({3:.2f})".format(
+        *gain(tau[f"TV + {step}"], tau[f"LV + {step}"])) for step in STEPS}
+    cli.print_table([f"the same {len(trees)} trees", "expected tau", "LV over TV"],
+                    [[name, f"{x.mean():.3f}", more.get(name, "")] for name, x in tau.items()])
+
+
+# ---------------------------------------------------------------- a pair of random models
+
+
+def random_pair(vocab, depth, similarity, seed):
+    """A random drafter and target -> Tables, for every prefix of fewer than `depth` tokens.
+
+    similarity: rho, the shared part of the logits.
+    """
+    generator, sides = torch.Generator().manual_seed(seed), ([], [])
+    for t in range(depth):
+        # In the same order whatever rho is: neighbouring points of a sweep differ by rho alone.
+        shared, *own = torch.randn(vocab ** t, 3, vocab, generator=generator,
+                                   dtype=torch.float64).unbind(1)  # (V^t, V) each
+        for side, noise in zip(sides, own, strict=True):
+            logits = similarity * shared + (1 - similarity) * noise
+            side.append(torch.softmax(logits, -1).numpy())
+    return Tables(*sides)
+
+
+def draw_trees(models, shape, B, seed):
+    """B trees of one shape -> tokens (B, N), draft_probs, target_probs (B, N, V), as rules judge
+    them. The rows of nodes without children stay 0: no expectation depends on them."""
+    N, generator = len(shape.parents), np.random.default_rng(seed)
+    # prefix: the number, in base V, that the path to a node spells; its row in the tables.
+    tokens, prefix = np.zeros((2, B, N), dtype=np.int64)
+    draft_probs, target_probs = np.zeros((2, B, N, models.V))
+    for t, layer in enumerate(shape.layers[:-1]):
+        for parents, kids in layer.families:
+            here = prefix[:, parents]  # (B, n), rows of this depth's tables
+            draft_probs[:, parents] = models.draft[t][here]
+            target_probs[:, parents] = models.target[t][here]
+            sums = draft_probs[:, parents].cumsum(-1)[:, :, None]  # (B, n, 1, V)
+            shares = generator.random((B, *kids.shape, 1)) * sums[..., -1:]  # (B, n, k, 1)
+            tokens[:, kids] = (shares >= sums).sum(-1)  # the first whose sum is beyond
+            prefix[:, kids] = here[:, :, None] * models.V + tokens[:, kids]
+    return tokens, draft_probs, target_probs
+
+
+def lengths(shape_name, depth, similarity):
+    """{rule: accepted tokens on each pair of models (SEEDS,)}, expected over the coins."""
+    shape = shape_of(tuple(shape_parents(SHAPES[shape_name], BRANCHING, depth)))
+    rules = rules_for(shape_name, BRANCHING)
+    found = {name: [] for name in rules}
+    for seed in range(1, SEEDS + 1):
+        trees = draw_trees(random_pair(VOCAB, depth, similarity, seed), shape, TREES, seed)
+        for name, rule in rules.items():
+            found[name].append(rule.expected_length(shape, *trees).mean())
+    return found
+
+
+def main(argv=None):
+    p = cli.Parser("The paper's toy experiment: expected accepted tokens of every rule.")
+    p.add_argument("--similarity", type=float, default=0.5, help="rho, from 0 to 1")
+    p.add_argument("--depth", type=int, default=4, help="of the trees")
+    args = p.parse_args(argv)
+    if not 0 <= args.similarity <= 1:
+        raise ValueError(f"similarity is {args.similarity}; it must be in [0, 1]")
+    if args.depth > 6:  # 7 layers would be 170 million logits a model
+        raise ValueError(f"depth is {args.depth}; it must be at most 6")
+    print(f"Accepted tokens per tree (standard error over {SEEDS} pairs of models): "
+          f"depth {args.depth}, similarity {args.similarity:g}")
+    columns = [lengths(shape, args.depth, args.similarity) for shape in SHAPES]
+
+    def mean(values):  # the error over the models, which differ more than their trees
+        return f"{np.mean(values):.3f} ({np.std(values, ddof=1) / len(values) ** 0.5:.3f})"
+
+    cli.print_table(["method", *SHAPES], [
+        [name, *(mean(found[name]) if name in found else "-" for found in columns)]
+        for name in rules_for("multi-chain", BRANCHING)])
+
+
+# ---------------------------------------------------------------- the lesson's checks, exactly
+
+
+def check(rule, p, q):
+    """Print what a rule with the arguments of chapter 01's `accept` writes and accepts on a chain
+    of two tokens, e and t, and how far chapter 01's loop with it is from plain decoding.
+
+    p, q (2,): of target and drafter, at both positions.
+    """
+    def run(dice):
+        drafts = [dice.draw(q), dice.draw(q)]
+        n, token = rule(drafts, [q, q], [p, p, p], dice)
+        text = [*drafts[:n], token]
+        return drafts, (text + [dice.draw(p)] * (n == 0))[:2], n
+
+    drafter, found = ToyDraft(ToyModel(99, vocab=2)), list(outcomes(run))
+    bias = loop_bias(lambda target, dice: speculate_chain(
+        target, drafter, [0, 1], 2, Sampler(1), dice, rule), Sampler(1), 2, 5, ToyModel(5, 2))
+    for text in ([0, 0], [0, 1], [1, 0], [1, 1]):
+        share = sum(chance for (_, written, _), chance in found if written == text)
+        print("".join("et"[x] for x in text), f"is written with {share:.2f}, "
+              f"plain: {p[text].prod():.2f}")
+    both = sum(chance for (drafts, _, n), chance in found if drafts[0] and n == 2)
+    print(f"if t is first, both are accepted with {both / q[1]:.2f}")
+    print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
+    print("in the loop, two rounds, total variation: " + ("0" if bias < 1e-12 else f"{bias:.3f}"))
+
+
+def drafts_accepted(rule, p, q, K):
+    """How many of K drafts a rule with the arguments of chapter 01's `accept` accepts on average,
+    exactly. p, q (V,): of target and drafter, at every position."""
+    def run(dice):
+        drafted = [dice.draw(q) for _ in range(K)]
+        return rule(drafted, [q] * K, p.expand(K + 1, -1), dice)[0]
+
+    return sum(n * chance for n, chance in outcomes(run))
+
+
+def print_changes(shape, changes):
+    """Print how far TV, LV and LV with each change are from the target, and what they accept.
+
+    changes: dictionaries {function of layer_verification.py: what stands in its place}.
+    """
+    models, rows = tables("related", V=3, H=2), []
+    for name, lift, change in (("TV", TokenVerification, {}), ("LV", LayerVerification, {}), *(
+            (f"change {i}", LayerVerification, change) for i, change in enumerate(changes, 1))):
+        with replaced(import_module("layer_verification"), **change):
+            bias, length = bias_and_length(lift(RRS), shape, models)
+        rows.append([name, "0" if bias < 1e-12 else f"{bias:.3f}", f"{length:.3f}"])
+    cli.print_table(["RRS with", "total variation", "drafts accepted"], rows)
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+ALIVE = "np.maximum(alive - taken.sum(-1, keepdims=True), 0)"
+OWED = "scores[:, :, None] * target_probs"
+MASS = "A[:, None, None] * target_probs"
+SHARE = "(scores / np.maximum(A, TINY)[:, None])[:, :, None]"
+TOP, BELOW = "np.maximum(scores - sent, 0)", "np.maximum(1 - sent.sum(-1, keepdims=True), TINY)"
+END, CHOSEN = "low + width", "pick(self.keep, slots) * chosen(self.weight, slots)"
+
+
+def full_target(draft_probs, target_mass, k):
+    """Rejection rounds in which the target is not reduced by what was taken."""
+    alive, coins = np.ones((len(target_mass), 1)), []
+    for _ in range(k):
+        offered = alive * draft_probs
+        taken = np.minimum(offered, target_mass)
+        coins.append(taken / np.maximum(offered, TINY))
+        alive = np.maximum(alive - taken.sum(-1, keepdims=True), 0)
+    return coins, sum(coin * draft_probs for coin in coins)
+
+
+def each_copy_whole(rule, A, scores, tokens, draft_probs, target_probs):
+    """Equal children each get the whole probability of their token."""
+    below, flow = score_children(rule, A, scores, tokens, draft_probs, target_probs)
+    same = tokens[:, :, :, None] == tokens[:, :, None]  # (B, n, k, k)
+    return (below[:, :, None] * same).sum(-1), flow
+
+
+def first_no(drafted, draft_probs, target_probs, dice):
+    """Block verification's coins, asked from the root down; the first no ends the path."""
+    a = [1.0]
+    for i, token in enumerate(drafted):
+        a.append(acceptance_probability(a[i] * target_probs[i], draft_probs[i], token))
+    for n in range(1, len(drafted) + 1):
+        sent = float(torch.minimum(a[n] * target_probs[n], draft_probs[n]).sum()) if n < len(
+            drafted) else 0.0
+        if sent == 1 or not dice.flip(max(a[n] - sent, 0.0) / (1 - sent)):
+            return n - 1, dice.draw(residual(a[n - 1] * target_probs[n - 1], draft_probs[n - 1]))
+    return len(drafted), dice.draw(target_probs[len(drafted)])
+
+
+def root_by_equation_1(shape, scores, flow):
+    """The root's end, too, by Equation 1: 0 / 0 where everything goes on."""
+    ends, sent = end_probabilities(shape, scores, flow), flow[:, :1].sum(-1)
+    ends[:, :1] *= (scores[:, :1] - sent) / (1 - sent)
+    return ends
+
+
+FLOWS = "np.minimum(draft, weight * target)"
+WRONG = {
+    "coin": slips(coin, {
+        "the score is not carried along: chapter 01's coin": (FLOWS, "np.minimum(draft, target)"),
+        "chapter 01's coin is multiplied in: token verification": (
+            FLOWS, "weight * np.minimum(draft, target)"),
+        "the score is not capped at 1": (FLOWS, "weight * target"),
+        "the draft's probability is left out": ("np.maximum(draft, TINY)", "1.0"),
+    }),
+    "rejection_rounds": slips(rejection_rounds, {
+        "alive starts at the target's mass, so the dummy is forgotten": (
+            "np.ones((len(target_mass), 1))", "target_mass.sum(-1, keepdims=True)"),
+        "alive never shrinks: the residual is not renormalised": (
+            f"left, alive = left - taken, {ALIVE}", "left = left - taken"),
+        "alive is 1 minus the last round's take, not what is left of alive": (
+            "alive - taken.sum(-1, keepdims=True)", "1 - taken.sum(-1, keepdims=True)"),
+        "the target is not reduced by what was taken": full_target,
+        "a coin is taken / draft instead of taken / offered": (
+            "np.maximum(offered, TINY)", "np.maximum(draft_probs, TINY)"),
+    }),
+    "still_owed": slips(still_owed, {
+        "the target is not scaled by a_v": (OWED, "target_probs"),
+        "the flow is not subtracted": (f"{OWED} - flow", OWED),
+        "rounding may leave a negative probability": (
+            f"np.maximum({OWED} - flow, 0)", f"{OWED} - flow"),
+    }),
+    "score_children": slips(score_children, {
+        "the target is not scaled by A (or is normalised again)": (MASS, "target_probs"),
+        "the target is scaled by a_v and nothing by lambda_v": (MASS, OWED, SHARE, "1"),
+        "the target is scaled by a_v instead of A: lossless, but shorter": (MASS, OWED),
+        "the flow is not scaled by lambda_v": (
+            "share * local.out.reshape(B, n, -1)", "local.out.reshape(B, n, -1)"),
+        "equal children each get the whole probability of their token": each_copy_whole,
+    }),
+    "stop_probabilities": slips(stop_probabilities, {
+        "the denominator is left out": (f"{TOP} / {BELOW}", TOP),
+        "the denominator knows of the node's own flow only": (BELOW, "np.maximum(1 - sent, TINY)"),
+        "what v sends on stays in its score": ("scores - sent", "scores"),
+        "0 is divided by 0 where everything goes on": (BELOW, "(1 - sent.sum(-1, keepdims=True))"),
+    }),
+    # ---- what is no blank
+    "smallest_rho": slips(smallest_rho, {
+        "rho is always k: lossless, but far too careful": (END, "0 * low + k"),
+        "rho is left at 1": (END, "0 * low + 1"),
+        "the infeasible end of the bisection is returned": (
+            "rounds if k > 1 else 0", "min(1, k - 1)", END, "low"),
+    }),
+    "KSEQ": slips(KSEQ, {
+        "the coins belong to another rho than the flow": (
+            "share / np.maximum(draft_probs, TINY)",
+            "np.minimum(draft_probs, target_mass / k) / np.maximum(draft_probs, TINY)"),
+    }),
+    "CappedGR": slips(CappedGR, {
+        "equal children each get the whole probability of their token": (
+            CHOSEN, f"(slots[:, :, None] == slots[:, None]).sum(-1) * {CHOSEN}"),
+        "nothing is repaired: a token may get more than the target gives": (
+            "iterations = 8", "iterations = 1", "np.minimum(flow, self.target)", "flow"),
+        "the flow is repaired, and what is accepted is not": (
+            "iterations = 8", "iterations = 1", CHOSEN, "chosen(self.weight, slots)"),
+    }),
+    "inclusion_scores": slips(inclusion_scores, {
+        "leaves have a part in A: lossless, but shorter": ("layer.inner", "layer.rows"),
+    }),
+    "end_probabilities": slips(end_probabilities, {
+        "0 is divided by 0 at the root": root_by_equation_1,
+    }),
+    "block_verification": slips(block_verification, {
+        "each score knows of its own draft only": ("a[i] * target_probs[i]", "target_probs[i]"),
+        "a score may exceed 1": (
+            "acceptance_probability(a[i] * target_probs[i], draft_probs[i], token)",
+            "float(a[i] * target_probs[i][token] / draft_probs[i][token])"),
+        "the coins are asked from the root, up to the first that fails": first_no,
+        "a draft that is asked says yes with its whole score": (
+            "max(a[n] - sent, 0.0) / (1 - sent)", "a[n]"),
+        "the denominator is left out": (
+            "max(a[n] - sent, 0.0) / (1 - sent)", "max(a[n] - sent, 0.0)"),
+        "the residual is not scaled by the score": (
+            "residual(wanted, q)", "residual(target_probs[n], q)"),
+    }),
+    "block_verify": slips(block_verify, {
+        "the path stops at the first failure, not behind the last success": (
+            "h * np.concatenate([missed, np.ones((B, 1))], axis=1)",
+            "-np.diff(np.cumprod(h, axis=1), append=0)"),
+        "each weight knows of its own token only": ("weight[:, i - 1]", "1"),
+        "the residual is not scaled by the weight": (
+            "weight[:, :, None] * target_probs", "1 * target_probs"),
+    }),
+    "GreedyBlockVerification": slips(GreedyBlockVerification, {
+        "tokens of equal ratio share a rank, and the first chain wins": (
+            "rank[every[:, None], drawn]",
+            "np.round((target / np.maximum(draft, TINY))[every[:, None], drawn], 9)"),
+        "the best chain is judged as if it were a plain draw": (
+            "probs / np.maximum(probs.sum(-1, keepdims=True), TINY)", "draft"),
+    }),
+    "TraversalVerification": slips(TraversalVerification, {
+        "a node keeps its first weight when a child was rejected": (
+            "weight = owed / np.maximum(owed + (1 - weight), TINY)", "pass"),
+    }),
+}
+HARMLESS = {  # the proofs cannot see them, and here is why
+    "the residual is not scaled by the score":
+        "the proofs' chains have two tokens, and a residual of two has only one of them",
+    "alive is 1 minus the last round's take, not what is left of alive":
+        "it shows from a third child on, and the table's trees have two",
+    "rounding may leave a negative probability": "it is of rounding's size, and so is its effect",
+    "the target is scaled by a_v instead of A: lossless, but shorter": "it is lossless",
+    "0 is divided by 0 where everything goes on":
+        "no two random networks agree on a whole distribution",
+    "rho is always k: lossless, but far too careful": "it is lossless",
+    "nothing is repaired: a token may get more than the target gives":
+        "GR, the table's, goes on to the optimum, and nothing is left to repair",
+    "the flow is repaired, and what is accepted is not":
+        "GR, the table's, goes on to the optimum, and nothing is left to repair",
+    "leaves have a part in A: lossless, but shorter": "it is lossless",
+    "tokens of equal ratio share a rank, and the first chain wins": "random networks make no ties",
+}
+
+
+if __name__ == "__main__":
+    cli.run(main)

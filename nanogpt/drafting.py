@@ -1,0 +1,112 @@
+"""Drafts for several requests at once: a small GPT, lookup in the text, and who gets how many.
+
+A drafter of the engine has one method. draft(requests, ks) gives every request `drafted`, at most
+k tokens, and `draft_probs`, a row (V,) for each: what that token was drawn from.
+"""
+
+from collections import Counter
+
+import numpy as np
+import torch
+
+from nanogpt.paging import PagedModel
+
+PRIOR, FIRST_ALPHA = 4, 0.6  # a new request's acceptance rate: as if four drafts had been tested
+
+
+class GPTDrafter:
+    """A small GPT that drafts for all requests at once. Its cache lies in the same pages."""
+
+    def __init__(self, model, pages):
+        self.small, self.window = PagedModel(model, pages), model.block_size
+
+    def draft(self, requests, ks):
+        for request in requests:  # what it has read beyond the target was rejected
+            request.drafter_length = min(request.drafter_length, request.length)
+        for i in range(max(ks)):  # one forward for the i-th drafts of all
+            drafting = [request for request, k in zip(requests, ks, strict=True) if k > i]
+            new = []
+            for request in drafting:
+                # At first what was accepted and the root, as the target; then the last draft.
+                text = (request.text + request.drafted)[request.start:]
+                new.append((request.table, request.drafter_length, text[request.drafter_length:]))
+                request.drafter_length = len(text)
+            for request, logits in zip(drafting, self.small.read(new), strict=True):
+                # The target's sampler, and a penalty counts the drafts before this one.
+                probs = request.probs(logits[-1:], request.text + request.drafted)[0]  # (V,)
+                request.draft_probs.append(probs)
+                request.drafted.append(request.dice.draw(probs))
+
+
+class LookupDrafter:
+    """Drafts without a model: what followed the last n tokens where they stood before.
+
+    They are picked, not drawn. So q is 1 at each of them, and the rule of chapter 01 is exact:
+    a draft is accepted with probability p, and the residual is p without that token.
+    """
+
+    def __init__(self, vocab_size, n=3):
+        self.certain, self.n = torch.eye(vocab_size), n
+
+    def draft(self, requests, ks):
+        for request, k in zip(requests, ks, strict=True):
+            request.drafted = self.find(request.text)[:k]
+            request.draft_probs = [self.certain[token] for token in request.drafted]
+
+    def find(self, text):
+        """The tokens behind the latest earlier place with the last n tokens; or n - 1, .., 1."""
+        for n in range(min(self.n, len(text) - 1), 0, -1):
+            for end in range(len(text) - 1, n - 1, -1):
+                if text[end - n:end] == text[-n:]:
+                    return text[end:]
+        return []
+
+
+# ---------------------------------------------------------------- who gets how many
+
+
+def share_drafts(alphas, most, price, draft_ms):
+    """Who gets how many drafts, so that the round brings the most tokens per millisecond.
+
+    alphas: each request's acceptance rate; most: how many drafts each may have; price[n]: the
+    milliseconds of the round's forward with n drafts in it; draft_ms: one pass of the drafter,
+    which drafts once for every request. -> a list of counts.
+
+    Worked example: alphas .8 and .5, most 2 each; price 4, 5, 6, 7, 8 ms, a pass costs nothing. In
+    order of worth the drafts are .8, .64, .5, .25. The rates are 2/4 = .5, 2.8/5 = .56,
+    3.44/6 = .573, 3.94/7 = .563, ..: two drafts, and the first request gets both.
+    """
+    best = 0.0, []
+    for passes in range(max(most) + 1):
+        # Draft number d of a request is accepted with alpha^d. These fall along each chain, so the
+        # n best of all are beginnings of chains: chapter 05's heap, with a root for each request.
+        drafts = sorted(((alpha ** depth, i) for i, alpha in enumerate(alphas)
+                         for depth in range(1, min(most[i], passes) + 1)), reverse=True)
+        # Each request's own token comes in any case; to them n drafts are added, n = 0, 1, ..
+        tokens = np.cumsum([len(alphas)] + [worth for worth, _ in drafts])
+        rates = tokens / (np.array(price[:len(drafts) + 1]) + passes * draft_ms)
+        if rates.max() > best[0]:
+            best = rates.max(), drafts[:rates.argmax()]
+    counts = Counter(i for _, i in best[1])
+    return [counts[i] for i in range(len(alphas))]
+
+
+class ByLoad:
+    """`share` for the Engine: as many drafts as pay with just as many requests as there are now.
+
+    prices: {requests: {rows: ms}}, a round's forward with so many requests, and so many rows for
+    each of them; draft_ms: {requests: ms}, one pass of the drafter.
+    """
+
+    def __init__(self, prices, draft_ms):
+        self.prices, self.draft_ms = prices, draft_ms
+
+    def __call__(self, requests, most):
+        # It looks at past rounds and at how many are here, never at this round's drafts: what they
+        # are judged by stays what they were drawn from.
+        alphas = [(request.accepted + PRIOR * FIRST_ALPHA) / (request.tested + PRIOR)
+                  for request in requests]
+        load = min(self.prices, key=lambda n: abs(n - len(requests)))
+        rows = 1 + np.arange(sum(most) + 1) / len(requests)  # for each of them, on average
+        price = np.interp(rows, list(self.prices[load]), list(self.prices[load].values()))
+        return share_drafts(alphas, most, price, self.draft_ms[load])

@@ -1,0 +1,185 @@
+"""Requests of the engine together, exactly: the joint distribution of their texts.
+
+That each text has the right distribution is not enough: two readers with one prompt must not get
+one text. So all texts of a batch are looked at together. If nobody depends on anybody, their joint
+distribution is the product of what each one would have alone.
+"""
+
+from nanogpt import engine
+from nanogpt.drafting import GPTDrafter
+from nanogpt.engine import Engine, Request
+from nanogpt.exact.enumeration import outcomes, total_variation
+from nanogpt.exact.slips import slips
+from nanogpt.exact.toy_models import ToyModel, ToyTarget, random_gpt
+from nanogpt.paging import PagedModel, Pages
+from nanogpt.sampling import Dice, Sampler
+
+
+def serve(served, plan, after_round=None):
+    """Run an Engine until nobody is left. plan: a list of (round in which it comes, request, round
+    in which it is cancelled, or None). after_round(): looks at the engine then."""
+    number = 0
+    while served.busy or any(comes >= number for comes, _, _ in plan):
+        for comes, request, leaves in plan:
+            if comes == number:
+                served.submit(request)
+            if leaves == number and not request.ended:
+                served.cancel(request)
+        if served.busy:
+            served.round()
+        if after_round:
+            after_round()
+        number += 1
+
+
+def law(request, model):
+    """The distribution of a request's text when plain decoding writes it: {new tokens: p}."""
+    finished, open_ends = {}, {(): 1.0}
+    while open_ends:
+        longer = {}
+        for new, mass in open_ends.items():
+            text = [*request.prompt, *new]
+            probs = request.probs(model.logits(text)[None], text)[0]
+            for token, p in enumerate(probs.tolist()):
+                if p > 0:
+                    longer[(*new, token)] = mass * p
+        open_ends = {}
+        for new, mass in longer.items():
+            stopped = any(list(new[-len(stop):]) == list(stop) for stop in request.stops)
+            ended = stopped or len(new) == request.max_new_tokens
+            (finished if ended else open_ends)[new] = mass
+    return finished
+
+
+def stop_and_join():
+    """The first request may stop among its drafts; the second joins, and looks at its text."""
+    return [(0, Request([0, 1], Sampler(1), max_new_tokens=3, stops=([1, 1],), k=2), None),
+            (1, Request([1], Sampler(0.7), max_new_tokens=3, penalty=0.5, k=1), None)]
+
+
+def side_by_side():
+    """Equally many rows a round, behind texts of different lengths."""
+    return [(0, Request([0, 1, 1, 0, 1], Sampler(1), max_new_tokens=3, k=1), None),
+            (0, Request([1, 0], Sampler(1, top_k=2), max_new_tokens=3, k=1), None)]
+
+
+# {name: (make_plan, pages)}; the last one's second request is sent back, and reads its text again.
+CASES = {"stop and join": (stop_and_join, 12), "side by side": (side_by_side, 12),
+         "too few pages": (side_by_side, 5)}
+
+
+def joint_bias(accept, case, drafter=None, share=None):
+    """Total variation between the texts of a case's requests together and the product of their
+    laws. accept: chapter 01's; drafter: default a toy model; share: see Engine."""
+    (make_plan, count), model, small = CASES[case], ToyModel(5, 2), ToyTarget(ToyModel(99, 2))
+
+    def texts(dice):
+        pages, plan = Pages(count, 2), make_plan()
+        for _, request, _ in plan:
+            request.dice = dice  # draws are independent, whoever makes them
+        serve(Engine(PagedModel(ToyTarget(model), pages), drafter or GPTDrafter(small, pages),
+                     accept, share), plan)
+        return tuple(tuple(request.new_tokens) for _, request, _ in plan)
+
+    found, product = {}, {(): 1.0}
+    for result, probability in outcomes(texts):
+        found[result] = found.get(result, 0.0) + probability
+    for _, request, _ in make_plan():
+        product = {(*before, new): mass * p for before, mass in product.items()
+                   for new, p in law(request, model).items()}
+    return total_variation(found, product)
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+ONE, REQUEST_BEGINS = Dice(0), Request.__post_init__
+
+
+def begin_with_the_dice_of_all(request):
+    REQUEST_BEGINS(request)
+    request.dice = ONE
+
+
+STOPPED = "any(new[-len(stop):] == list(stop) for stop in stops)"
+ENDED = "if request.ended:\n    self.leave(request)"
+OWNERS = {"read": PagedModel, "group": PagedModel, "grow": Pages, "__post_init__": Request,
+          "probs": Request, "ragged_commit": engine, "draft": GPTDrafter, "make_room": Engine,
+          "round": Engine, "cancel": Engine}
+WRONG = {
+    "read": slips(PagedModel.read, {
+        "positions are counted from the longest request's length": (
+            "positions += places", "longest = max(length for _, length, _ in new)\n"
+            "positions += range(longest, longest + len(own))"),
+    }),
+    "group": slips(PagedModel.group, {
+        "a short request sees as many rows as the longest": (
+            "length + rows", "length.max() + rows + 0 * length"),
+        "a request reads its neighbour's pages": (
+            "tables.to(device)", "tables.roll(1, 0).to(device)"),
+    }),
+    "grow": slips(Pages.grow, {
+        "a page is given out twice": ("self.free.pop()", "self.free[-1]"),
+    }),
+    "__post_init__": {"one dice for all": begin_with_the_dice_of_all},
+    "probs": slips(Request.probs, {
+        "the penalty does not see the drafts": (
+            "text[:len(text) - len(logits) + row + 1]", "text[:len(text) - len(logits) + 1]"),
+        "the penalty sees the drafts behind": (
+            "text[:len(text) - len(logits) + row + 1]", "text"),
+    }),
+    "ragged_commit": slips(engine.ragged_commit, {
+        "a stop counts only at the end of a round": (STOPPED, f"n == len(tokens) and {STOPPED}"),
+        "a stop is looked for in the new tokens alone": (
+            "written + tokens[:n]", "tokens[:n]",
+            "len(new) == most", "len(written) + n == most"),
+        "the stop is not written": ("return tokens[:n], unread + n - 1, ended", (
+            "if ended == 'stop':\n    n -= 1\nreturn tokens[:n], unread + n - 1, ended")),
+        "what lies behind the stop stays in the cache": (
+            "unread + n - 1", "unread + len(tokens) - 1"),
+        "the target's own token counts as read": ("unread + n - 1", "unread + n"),
+        "the rows of the prompt are forgotten": ("unread + n - 1", "n"),
+    }),
+    "draft": slips(GPTDrafter.draft, {
+        "the drafter's cache is not cut back": (
+            "min(request.drafter_length, request.length)",
+            "min(request.drafter_length, request.length + 1)",
+            "text[request.drafter_length:]", "text[request.drafter_length:] or text[-1:]"),
+    }),
+    "make_room": slips(Engine.make_room, {
+        "who is sent back believes that its rows are still there": ("last.forget()", "pass"),
+    }),
+    "round": slips(Engine.round, {
+        "a page is freed before it is full": (ENDED, (
+            "while len(request.table) > request.length // self.pages.size:\n"
+            "    self.pages.free.append(request.table.pop())\n") + ENDED),
+    }),
+    "cancel": slips(Engine.cancel, {
+        "who is cancelled keeps its pages": (
+            "self.leave(request)", "self.running.remove(request)"),
+    }),
+}
+
+
+# ---------------------------------------------------------------- a seeded text, in other company
+
+
+def texts_that_change(accept, requests=12):
+    """How many texts of seeded requests are others when they are served together than one by one,
+    or never come because the engine breaks off. Random GPTs in float64."""
+    target, small = (random_gpt(seed, 7, 32, 8) for seed in (0, 100))
+
+    def plan():
+        return [(i // 3, Request([i % 7] * (1 + 3 * i % 11), Sampler(1), i, 12, ([2, 5],),
+                                 0.4 * (i % 2), 1 + i % 4), None) for i in range(requests)]
+
+    def texts(plans):
+        for part in plans:
+            pages = Pages(40, 3)
+            try:
+                serve(Engine(PagedModel(target, pages), GPTDrafter(small, pages), accept), part)
+                yield from (request.new_tokens for _, request, _ in part)
+            except (IndexError, RuntimeError):
+                yield from (None for _ in part)
+
+    alone = texts([(0, request, None)] for _, request, _ in plan())
+    return sum(a != b for a, b in zip(alone, texts([plan()]), strict=True))

@@ -1,0 +1,88 @@
+"""Your three numbers: which method, and how many drafts, on a machine and with a drafter of yours?
+
+    draft   the price of one forward of the drafter, in plain steps
+    bend    so many rows more make the target's forward cost one plain step more
+    alpha   the chance that a draft is accepted; or alpha_of(tau, k), from a chain that you have run
+
+    >>> best(yours(draft=0.1, bend=50, alpha=0.75))
+    ('chain of 4', 2.06)
+
+A round costs its drafter's forwards and one forward of the target. As everywhere,
+
+    speed-up = tokens a round / price of the round in plain steps
+
+What is assumed: drafts are accepted independently, and a second guess, where the first one failed,
+is right half as often as a first one: in our contest more often at temperature 0, less at 1. And
+nothing but forwards takes time.
+"""
+
+from math import comb
+
+CHAINS = (1, 2, 3, 4, 6, 8, 12, 16)
+TREES = (2, 4, 8, 16, 32, 64)
+SECOND = 0.5  # how often a second guess is right where the first failed, in parts of alpha
+
+
+def chain_tokens(alpha, k):
+    """Tokens a round of k drafts in a row, the target's own included: 1 + alpha + .. + alpha^k."""
+    return sum(alpha ** i for i in range(k + 1))
+
+
+def alpha_of(tau, k):
+    """The alpha with which chains of k drafts write tau tokens a round.
+
+    Raises ValueError unless tau is in [1, k + 1]. Example: alpha_of(1.75, 2) is .5.
+    """
+    if not 1 <= tau <= k + 1:
+        raise ValueError(f"tau is {tau}; with {k} drafts it must be in [1, {k + 1}]")
+    low, high = 0.0, 1.0
+    for _ in range(60):  # by halves: tau rises with alpha
+        middle = (low + high) / 2
+        low, high = (middle, high) if chain_tokens(middle, k) < tau else (low, middle)
+    return (low + high) / 2
+
+
+def best_tree(alpha, nodes):
+    """The best tree of so many nodes, at most two guesses for each position -> its tokens a round,
+    its depth.
+
+    Example: alpha .6, so a second guess is right with .4 * .3 = .12. The most probable of all nodes
+    are .6, .36 and .216, a chain; the next two are .1296 and .12, the root's second child.
+    """
+    second = (1 - alpha) * SECOND * alpha
+    # A node at depth d, with second guesses at j places of its path: in comb(d, j) ways.
+    kinds = sorted(((alpha ** (d - j) * second ** j, d, comb(d, j))
+                    for d in range(1, nodes + 1) for j in range(d + 1)),
+                   key=lambda kind: (-kind[0], kind[1]))
+    tokens, depth, left = 1.0, 0, nodes
+    for mass, d, count in kinds:
+        taken = min(count, left)
+        if taken and mass > 0:
+            tokens, depth, left = tokens + taken * mass, max(depth, d), left - taken
+    return tokens, depth
+
+
+def yours(draft, bend, alpha, one_pass=False):
+    """{method: {budget: (tokens a round, price of a round in plain steps)}}.
+
+    one_pass: one forward of the drafter makes all drafts of a round (05), not those of one
+    position (01 to 04, 06). Raises ValueError for a draft below 0, a bend that is not above 0, an
+    alpha outside [0, 1].
+    """
+    if not (draft >= 0 and bend > 0 and 0 <= alpha <= 1):
+        raise ValueError(f"draft is {draft}, bend {bend}, alpha {alpha}; they must be at least 0, "
+                         "above 0, and in [0, 1]")
+
+    def point(tokens, depth, drafts):  # the root's row is a plain step's, too
+        return tokens, (1 if one_pass else depth) * draft + 1 + drafts / bend
+
+    return {"chain of {}": {k: point(chain_tokens(alpha, k), k, k) for k in CHAINS},
+            "tree of {} nodes": {n: point(*best_tree(alpha, n), n) for n in TREES}}
+
+
+def best(methods):
+    """The fastest of some methods, or plain decoding -> its name, its speed-up."""
+    fast = {name.format(budget): tokens / price for name, curve in methods.items()
+            for budget, (tokens, price) in curve.items()} | {"plain decoding": 1.0}
+    name = max(fast, key=fast.get)
+    return name, round(fast[name], 2)

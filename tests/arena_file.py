@@ -1,0 +1,477 @@
+"""Judge one decoder in a process of its own, for arena.py: python tests/arena_file.py PATH
+
+A line of standard output is a message, as grade_file.py has them, with these kinds:
+
+    refused why                 the file is no entry
+    stage                       the next part begins, and with it its time
+    text pieces                 a text as [[letters, were they accepted drafts], ...]
+    say line                    of the verdict
+    end exact                   judged
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = map(str, [ROOT, ROOT / "tests", *ROOT.glob("0?_*")])
+
+import contextlib
+import io
+import os
+import random
+import re
+import time
+import types
+
+import numpy as np
+import torch
+
+from grade_file import Post, Watch
+from grading import own_line, told
+from nanogpt.before import load_measured
+from nanogpt.bench import compare, cost_curve, interpolate, summarize, tau_uncertainty
+from nanogpt.chapter import Loop, chapters, load
+from nanogpt.data import load_dataset, untouched_prompts
+from nanogpt.decoding import collect, timed
+from nanogpt.does_it_pay import load_all, speedups, table_of
+from nanogpt.exact import proofs
+from nanogpt.exact.enumeration import total_variation
+from nanogpt.exact.slips import Lost, replaced
+from nanogpt.run import a_cast
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.terminal import print_table
+from tree_attention import TreeDrafter, TreeGPT, multi_round, speculate, walk
+
+MEMORY = 2 << 30  # bytes that an entry may take beyond what is loaded
+MOST = 50_000  # sequences of draws of one case
+NAMING = 15  # seconds for the search among the known slips
+PARTS = "rule", "drafter", "decode", "BUDGET", "PROOF"
+LETTERS = "abcdefghijk"
+
+
+CAPTION = """Tokens a round at T = 0 and 1; then the speed-up over plain decoding at T = 1, foretold
+from c(N) and the price of a drafter's pass: measured now (here); recorded in nanogpt/measured, a
+pass priced so that the chain of 4 there comes out; assumed (a large model, alone and with 32 users:
+a bend of 300 rows, a pass for a tenth of a step). The repository's own are from the contest's file,
+with the same drafter, each with its best budget there. The rule's own time is not in it."""
+
+
+class Refused(Exception):
+    """No entry. The text says why."""
+
+
+class Failed(Exception):
+    """It cannot be judged. The text says why."""
+
+
+# ---------------------------------------------------------------- the entry
+
+
+def drawn(m, budget, sampler, dice):
+    """The taught drafter: children of the 57K GPT, drawn without replacement."""
+    return TreeDrafter(TreeGPT(m.small), budget, sampler, dice)
+
+
+def checked(rule):
+    """The rule, its answers looked at: raises Failed unless they are a path and a token."""
+    def judged(tree, target_probs, dice):
+        path, token = rule(tree, target_probs, dice)
+        parents, n = tree.parents.tolist(), target_probs.shape[-1]
+        steps = zip(path[1:], path, strict=False)
+        if not (path and path[0] == 0
+                and all(0 < row < len(tree) and parents[row] == above for row, above in steps)):
+            raise Failed(f"the rule gave the path {list(path)} in a tree with parents {parents}; "
+                         "it must start with row 0 and go from a parent to its child")
+        if not 0 <= token < n:
+            raise Failed(f"the rule gave the token {token}; it must be in 0..{n - 1}")
+        return path, token
+
+    return judged
+
+
+def read(path):
+    """-> the Loop of a file, and which parts are its own. Raises Refused."""
+    module = types.ModuleType(path.stem)
+    module.__file__ = str(path)
+    sys.modules[path.stem] = module
+    try:
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
+    except BaseException as error:
+        raise Refused(f"it does not run: {told(error)}{own_line(error, path)}") from None
+    own = {name: vars(module)[name] for name in PARTS if name in vars(module)}
+    if not own:
+        raise Refused(f"it has none of {', '.join(PARTS)}")
+    for name in ("rule", "drafter", "decode"):
+        if name in own and not callable(own[name]):
+            raise Refused(f"{name} is {own[name]!r}; it must be a function")
+    budget = own.get("BUDGET", (2, 2, 1, 1))
+    proof = own.get("PROOF") or small_budgets(budget)
+    for given in (budget, *proof):
+        numbers = given if isinstance(given, tuple) else (given,)
+        if not (numbers and all(type(n) is int and 1 <= n <= 63 for n in numbers)):
+            raise Refused(f"a budget is {given!r}; it must be a number in 1..63, or a tuple")
+    if isinstance(budget, int) and "drafter" not in own:
+        raise Refused(f"BUDGET is {budget}; the taught drafter takes a tuple, as (2, 2, 1, 1)")
+    rule = checked(own["rule"]) if "rule" in own else walk if "drafter" in own else multi_round
+    return Loop(path.stem + " {}", own.get("drafter", drawn), own.get("decode", speculate), rule,
+                budgets=(budget,), proof=proof), own
+
+
+def small_budgets(budget):
+    """Of its kind, for the enumeration."""
+    return ((2,), (3,), (2, 1)) if isinstance(budget, tuple) else (1, 2)
+
+
+def limit_memory():
+    """On Linux: what is loaded, and MEMORY."""
+    with contextlib.suppress(ImportError, OSError, TypeError, ValueError):
+        import resource  # noqa: PLC0415 (there is none on Windows)
+        used = re.search(r"VmData:\s+(\d+)", Path("/proc/self/status").read_text())[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (1024 * int(used) + MEMORY,) * 2)
+
+
+# ---------------------------------------------------------------- does all chance come by the Dice?
+
+
+def generators():
+    """What everybody's generators of chance would draw next."""
+    return {"torch": torch.get_rng_state().tolist(), "random": random.getstate(),
+            "numpy": [list(part) if isinstance(part, np.ndarray) else part
+                      for part in np.random.get_state()]}
+
+
+def check_chance(loop):
+    """Raises Failed if the same Dice gives two texts, or another generator was asked."""
+    m, (budget,) = proofs.random_cast(), loop.budgets
+
+    def texts():
+        return [collect(loop.steps(m, budget, [1, 2, 3], Sampler(1), Dice(seed)), 40).tokens
+                for seed in range(4)]
+
+    texts()  # the models are made
+    before, first, after = generators(), texts(), generators()
+    asked = [name for name in before if before[name] != after[name]]
+    if asked or first != texts():
+        how = f"it asks {asked[0]} for chance" if asked else "the same Dice gave two texts"
+        raise Failed(f"it draws past the Dice: {how}. The enumeration follows dice.draw(probs) and "
+                     "dice.flip(p) alone, so nothing can be said of its text")
+
+
+# ---------------------------------------------------------------- is it exact?
+
+
+class Watched:
+    """A loop for proofs.laws: how many tokens it wrote under every sequence of draws. Raises Failed
+    if there are more than MOST."""
+
+    def __init__(self, loop):
+        self.loop, self.seen = loop, []
+
+    def steps(self, m, budget, prompt, sampler, dice):
+        found = [dice, 0]
+        self.seen.append(found)
+        if len(self.seen) > MOST:
+            raise Failed(f"it has more than {MOST:,} sequences of draws on the smallest models; "
+                         "PROOF = ((2,), (2, 1)), or smaller, says which budgets to enumerate")
+        for step in self.loop.steps(m, budget, prompt, sampler, dice):
+            found[1] += len(step.tokens)
+            yield step
+
+    def tokens(self):
+        """On average."""
+        return sum(dice.probability * n for dice, n in self.seen)
+
+
+def laws(loop, budget, sampler, **facts):
+    """proofs.laws -> the two distributions, and a Watched. Raises Failed."""
+    watched = Watched(loop)
+    written, wanted = proofs.laws(watched, budget, sampler, **facts)
+    if abs(sum(written.values()) - 1) > 1e-9:
+        raise Failed(f"its texts have {sum(written.values()):.3f} of probability in all: a coin "
+                     "fell with more than 1 or less than 0, or a draw had negative weights")
+    return written, wanted, watched
+
+
+def shortest(written, wanted):
+    """The shortest text that comes out wrong, and of these the worst -> text, share, share."""
+    for n in range(1, len(next(iter(wanted))) + 1):
+        shares = {}
+        for column, law in enumerate((written, wanted)):
+            for tokens, p in law.items():
+                shares.setdefault(tokens[:n], [0.0, 0.0])[column] += p
+        worst = max(shares, key=lambda text: abs(shares[text][0] - shares[text][1]))
+        if abs(shares[worst][0] - shares[worst][1]) > 1e-12:
+            return "".join(LETTERS[t] for t in worst), *shares[worst]
+    raise AssertionError
+
+
+def exactness(loop, say, stage):
+    """Print what the enumeration says -> the largest total variation."""
+    worst, wrong, count = 0.0, None, 0
+    cases = proofs.cases(loop)
+    for budget, sampler, facts in cases:
+        stage()
+        written, wanted, watched = laws(loop, budget, sampler, **facts)
+        count, found = count + len(watched.seen), total_variation(written, wanted)
+        worst = max(worst, found)
+        if found > 1e-12:
+            text = shortest(written, wanted)
+            if wrong is None or len(text[0]) < len(wrong[0]):
+                wrong = *text, f"{loop.title(budget)}, T = {sampler.temperature:g}"
+    if wrong is None:
+        mine, plain = proofs.greedy_texts(loop, *loop.budgets)
+        if mine != plain:
+            say("NOT EXACT: right in the first rounds; but of 45 tokens at temperature 0, over two "
+                "windows, some are not plain decoding's")
+            return 1.0
+        say(f"EXACT: total variation {worst:.0e} at most, in {len(cases)} cases with {count:,} "
+            "sequences of draws")
+        return worst
+    text, got, due, where = wrong
+    say(f"NOT EXACT: total variation up to {worst:.1g}, in {len(cases)} cases with {count:,} "
+        "sequences of draws")
+    say(f"  the shortest wrong text: '{text}' comes out with {got:.3f}, the target has {due:.3f} "
+        f"({where})")
+    if worst < 1e-6:
+        say("  That small, it may be rounding: compute in the numbers of target_probs (float64).")
+    return worst
+
+
+# ---------------------------------------------------------------- is it a known slip?
+
+
+@contextlib.contextmanager
+def planted(loop, slips, sentence):
+    """Inside `with`: the loop with this slip, which stands wherever the function was imported."""
+    name, slip = slips.right.__name__, slips[sentence]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(slips.standing(sentence))
+        for module in list(sys.modules.values()):
+            if vars(module).get(name) is slips.right and module is not slips.owner():
+                stack.enter_context(replaced(module, **{name: slip}))
+        yield loop.but(rule=slip) if loop.rule is slips.right else loop
+
+
+def relatives(loop, own):
+    """Taught decoders like this one, to plant slips in -> (where they are alike, Loop, its budget,
+    the entry's budget)."""
+    small = loop.proof[0]
+    for rule in (multi_round, walk) if "rule" in own else [loop.rule]:
+        yield "", loop.but(rule=rule, decode=speculate), small, small
+    if isinstance(small, tuple):  # as a chain it stands beside chapter 01's
+        yield " on chains", load("01").loops[0], 2, (1, 1)
+    if {"rule", "drafter"} <= set(own):  # chapter 06's want drafts of another kind
+        for rule in load("06").room.RULES.values():
+            yield "", loop.but(rule=rule, decode=speculate), small, small
+
+
+def candidates(base, own):
+    """Known slips that can stand in a taught decoder -> (sentence, Slips)."""
+    for chapter in chapters():
+        for name, slips in chapter.wrong.items():
+            if name in ("commit", "ancestor_mask") and "decode" not in own:
+                continue
+            if base.rule is slips.right or proofs.stands_in(slips.right, base):
+                yield from ((sentence, slips) for sentence in slips
+                            if not isinstance(slips[sentence], Lost))
+
+
+def known_slip(loop, own):
+    """'.. : the slip', or '' if it behaves like no known one, as far as there was time to look."""
+    end, mine, facts = time.monotonic() + NAMING, {}, dict(vocab=3)
+
+    def far(base, at, budget):
+        """How far a taught decoder's text is from the entry's; from the target's."""
+        if budget not in mine:
+            mine[budget], *_ = laws(loop, budget, Sampler(1), **facts)
+        theirs, wanted, _ = laws(base, at, Sampler(1), **facts)
+        return total_variation(mine[budget], theirs), total_variation(wanted, theirs)
+
+    def alike(*case):
+        ours, target = far(*case)
+        return ours < 1e-9 < target
+
+    for where, base, at, budget in relatives(loop, own):
+        with contextlib.suppress(Exception):  # such trees are not this rule's
+            if not where and alike(base.but(rule=load("02").room.independent_coins), at, budget):
+                return ": each node gets a coin of its own, and the longest path wins (chapter 02)"
+        with contextlib.suppress(Exception):
+            if far(base, at, budget)[1] > 1e-9:  # such drafts are not this rule's
+                continue
+            for sentence, slips in candidates(base, own):
+                if time.monotonic() > end:
+                    return ""
+                with contextlib.suppress(Exception), planted(base, slips, sentence) as wrong:
+                    if alike(wrong, at, budget):
+                        return f"{where}, in {slips.right.__name__}: {sentence}"
+    return ""
+
+
+# ---------------------------------------------------------------- does it pay?
+
+
+def chain_price(curve, chain, k=4):
+    """-> the price of a drafter's pass in plain steps with which a recorded chain of k costs what
+    it did; c(N), in plain steps. curve: [[N, ms]]; chain: its round, in plain steps."""
+    steps = {n: ms / curve[0][1] for n, ms in curve}
+    return max((chain - interpolate(steps, k + 1)) / k, 0), lambda rows: interpolate(steps, rows)
+
+
+def machines(m):
+    """{name: (price of a pass of the 57K GPT in plain steps, c(rows) in plain steps)}."""
+    curve, small = (cost_curve(model, repeats=15) for model in (m.target, m.small))
+    found = {"here": (small[1] / curve[1], lambda rows: interpolate(curve, rows) / curve[1])}
+    for name, contest in load_all().items():
+        if "1" in contest["tables"]:
+            found[name] = chain_price(contest["tables"]["1"]["curve"],
+                                      speedups(contest, 1)["01 chain of 4, 57K GPT"][1])
+    for name, run in load_measured().items():
+        table = run["tables"]["T = 1"]
+        if name not in ("cpu", *found):  # the contest has this CPU in its own file
+            found[name] = chain_price(run["curve"], table["01 chain of 4, p/q"]["round_ms"]
+                                      / table["plain"]["round_ms"])
+    bend = 300  # rows that cost a plain step more, see the closing lesson
+    return found | {"7B": (0.1, lambda rows: max(1, rows / bend)),
+                    "7B, 32 users": (0.1, lambda rows: max(1, 32 * rows / bend))}
+
+
+def foretold(line, prices):
+    """Tokens a round over its price: drafter's passes, and one forward -> one for each machine."""
+    return [line["tau"] / (line["passes"] * draft + c(1 + line["drafts"]))
+            for draft, c in prices.values()]
+
+
+def taught_ones(prices):
+    """The repository's loops with the same drafter, from the contest's file, each with its best
+    budget there -> {name: line}."""
+    [(machine, found), *_] = [(name, found) for name, found in load_all().items()
+                              if {"0", "1"} <= set(found["tables"])]
+    warm, cold, best = speedups(found, 1), speedups(found, 0), {}
+    for name, line in table_of(found, 1).items():
+        if line["family"] != "57K GPT":
+            continue
+        budget = line["budget"]
+        mine = {"tau": warm[name][0], "cold": cold[name][0] if name in cold else None,
+                "passes": len(budget) if isinstance(budget, list) else budget,
+                "drafts": line["drafts"], "name": name}
+        worth = foretold(mine, {machine: prices[machine]})
+        best[line["loop"]] = max(best.get(line["loop"], ([0],)), (worth, mine), key=lambda x: x[0])
+    return {mine["name"]: mine for _, mine in best.values()}
+
+
+def pieces(tokenizer, text):
+    """A Generation -> [[letters, were they accepted drafts], ..]"""
+    found = [[text.tokens[:1], False]]  # the prefill's
+    for step in text.steps:
+        found += [[step.tokens[:-1], True], [step.tokens[-1:], False]]
+    return [[tokenizer.decode(tokens), accepted] for tokens, accepted in found]
+
+
+def passes_of(m, loop, decode):
+    """How many passes of the 57K GPT a round costs: those that are made; or, of a drafter that
+    makes none, as many as take its time. decode(loop, prompt) -> Generation."""
+    calls, prompt = [], m.dataset.val[:64].tolist()
+    hook = m.small.register_forward_hook(lambda *_: calls.append(1))
+    text = decode(loop, prompt)
+    hook.remove()
+    if calls:
+        return len(calls) / len(text.steps)
+    chain = load("01").loops[0].but(budgets=(4,))
+    mine, theirs = (summarize([decode(x, prompt)])["verb_ms"]["draft"] for x in (loop, chain))
+    return 4 * mine / theirs
+
+
+def on_real_models(loop, post, stage):
+    """Send a text, and what the entry brings -> its line, and the machines' prices."""
+    dataset, lines = load_dataset(), {}
+    m, prompts = a_cast(dataset, torch.device("cpu")), untouched_prompts(dataset, 24)
+
+    def steps(loop, prompt, T, seed):
+        stage()  # each text has its time
+        return loop.steps(m, *loop.budgets, prompt, Sampler(T), Dice(seed))
+
+    begin = steps(loop, dataset.tokenizer.encode("ROMEO:\n"), 1, 1)
+    post.send("text", [["ROMEO:\n", False], *pieces(dataset.tokenizer, collect(begin, 240))])
+    for T in (0, 1):  # the contest's prompts and seeds
+        [lines[T]] = compare({"": lambda prompt, seed, T=T: steps(loop, prompt, T, seed)},
+                             prompts, 64).values()
+    warm, cold = summarize(lines[1]), summarize(lines[0])
+    post.send("say", f"tokens a round: {warm['tau']:.2f} +- {tau_uncertainty(lines[1]):.2f} at "
+              f"T = 1, {cold['tau']:.2f} +- {tau_uncertainty(lines[0]):.2f} at T = 0, on 24 "
+              f"prompts; the rule takes {warm['verb_ms']['accept']:.2f} ms a round")
+    stage()
+    passes = passes_of(m, loop, lambda loop, prompt: collect(timed(steps(loop, prompt, 1, 0)), 64))
+    return {"tau": warm["tau"], "cold": cold["tau"], "drafts": warm["drafted"],
+            "passes": passes}, machines(m)
+
+
+def ranking(name, mine, prices):
+    """The table of everything exact -> its lines. The entry's begins with >."""
+    lines = {**taught_ones(prices), f"> {name}": mine}
+    ranked = sorted(lines, key=lambda n: -foretold(lines[n], prices)[1])
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        print_table(["exact, T = 1", "drafts", "T = 0", "T = 1", *prices], [
+            [n, f"{lines[n]['drafts']:.0f}",
+             f"{lines[n]['cold']:.2f}" if lines[n]["cold"] else "-", f"{lines[n]['tau']:.2f}",
+             *(f"{x:.2f}x" for x in foretold(lines[n], prices))] for n in ranked])
+    return out.getvalue().rstrip("\n").split("\n")
+
+
+# ---------------------------------------------------------------- one after the other
+
+
+def judge(path, post, watch):
+    """Send all that is said of a file -> is it exact?"""
+    def say(line):
+        post.send("say", line)
+
+    def stage(what):
+        def begin():
+            post.send("stage")
+            watch.doing(what)
+
+        return begin
+
+    stage("running the file")()
+    loop, own = read(path)
+    say(f"its own: {', '.join(own)}; the rest is the taught one's")
+    stage("asking whether all chance comes by the Dice")()
+    check_chance(loop)
+    worst = exactness(loop, say, stage("visiting all sequences of draws"))
+    exact = worst < 1e-12
+    if not exact:
+        stage("looking among the known slips")()
+        if slip := known_slip(loop, own):
+            say(f"  It behaves exactly like a known slip{slip}")
+    mine, prices = on_real_models(loop, post, stage("decoding with the real models"))
+    if exact:
+        for line in ["", *ranking(loop.title(*loop.budgets), mine, prices), "",
+                     *CAPTION.split("\n")]:
+            say(line)
+    return exact
+
+
+def main(path):
+    post, path = Post(), Path(path)
+    watch = Watch(post, path)
+    post.send("stage")
+    post.open_streams()
+    watch.start()
+    limit_memory()
+    try:
+        post.send("end", judge(path, post, watch))
+    except Refused as why:
+        post.send("refused", str(why))
+    except BaseException as error:
+        if isinstance(error, Failed):
+            why = str(error)
+        elif isinstance(error, MemoryError) or "allocate memory" in str(error):
+            why = f"it asks for more than {MEMORY >> 30} GB of memory{own_line(error, path)}"
+        else:
+            why = f"it crashes: {told(error)}{own_line(error, path)}"
+        post.send("failed", why)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,541 @@
+"""The contest of all methods: who takes part, on which prompts, what is kept, what it says."""
+
+import doctest
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import merging_room
+import routing_room
+from nanogpt import does_it_pay, three_numbers
+from chain_room import foretold
+from chain_specdec import expected_tokens
+from dual_draft_routing import ColderHead, HeadLevels, RoutedLevels
+from nanogpt.bench import calibration, tau
+from nanogpt.chapter import Loop, chapters
+from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
+from nanogpt.decoding import Generation, Step, collect
+from nanogpt.does_it_pay import (
+    contestants,
+    decide,
+    groups,
+    leaders,
+    load,
+    load_all,
+    main,
+    record,
+    span,
+    speedups,
+    together,
+)
+from nanogpt.exact.toy_models import random_gpt
+from nanogpt.pictures import maps
+from nanogpt.pictures.plots import GREY
+from nanogpt.sampling import Dice, Sampler
+from nanogpt.three_numbers import alpha_of, best, best_tree, chain_tokens, yours
+from train_heads import random_heads
+from tree_attention import Tree, TreeDrafter, multi_round, speculate
+
+# ---------------------------------------------------------------- who takes part
+
+
+def test_no_method_of_any_chapters_table_is_missing():
+    found = contestants()
+    for chapter in chapters():
+        for loop in chapter.loops:
+            missing = set(loop.budgets) - set(loop.contest)
+            assert not missing, f"{loop.name} has {missing} in its table, and not in the contest"
+            assert loop.family != Loop.family, f"{loop.name} says no family"
+            assert {f"{chapter.number} {loop.title(b)}" for b in loop.contest} <= found.keys()
+    assert len(found) == sum(len(loop.contest) for c in chapters() for loop in c.loops)
+
+
+YOUNGER = set()  # loops that no stored contest holds yet: "05 DDTree, {} nodes"
+
+
+def test_every_loop_stands_in_a_stored_contest_or_is_younger():
+    everybody = {f"{chapter.number} {loop.name}" for chapter in chapters()
+                 for loop in chapter.loops}
+    stored = {f"{line['chapter']} {line['loop']}" for found in load_all().values()
+              for table in found["tables"].values() for line in table["methods"].values()
+              if "loop" in line}
+    assert everybody - stored == YOUNGER
+
+
+def test_a_pattern_chooses_some():
+    assert {entry[2]["family"] for entry in contestants("one head").values()} == {"one head"}
+    with pytest.raises(ValueError, match="only is .nobody., which matches no method; there are"):
+        contestants("nobody")
+    with pytest.raises(ValueError, match="only is '.*'; it must be a regular expression"):
+        contestants("(")
+
+
+def test_nothing_was_chosen_on_a_prompt_of_the_contest():
+    """Each token of this text is its own place, so a prompt shows where it was taken from."""
+    dataset = Dataset("char", None, torch.arange(9), torch.arange(5000), "")
+    prompts = untouched_prompts(dataset, 24, length=10)
+    places = [place for prompt in prompts for place in prompt]
+    assert len(set(places)) == 240 and max(places) - min(places) > 4500
+    for n in range(1, 25):
+        for prompt in held_out_prompts(dataset, n, length=10):
+            assert not set(prompt) & set(places), n
+    with pytest.raises(ValueError, match="prompts is 400; the validation text has"):
+        untouched_prompts(dataset, 400, length=10)
+
+
+def test_no_prompt_of_the_contest_stands_in_the_training_text():
+    dataset = load_dataset()
+    train = dataset.tokenizer.decode(dataset.train.tolist())
+    for prompt in untouched_prompts(dataset, 48):
+        assert dataset.tokenizer.decode(prompt)[:40] not in train
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_what_is_kept_of_a_method():
+    def step(tokens, form="one launch"):
+        return Step([0] * tokens, 4, {"draft": 0.001, "verify": 0.002, "commit": 0.004}, form=form)
+
+    runs = [Generation([0] * 6, [step(3), step(2)], 0.016), Generation([0] * 6, [step(5)], 0.01)]
+    assert record(runs) == {"rounds": [2, 1], "ms": [16.0, 10.0], "drafts": 4.0,
+                            "verbs": [1.0, 2.0, 0.0, 4.0], "form": "one launch"}
+    runs[1].steps[0].form = "eager"
+    assert record(runs)["form"] == "eager, one launch"
+
+
+def test_records_of_rounds_are_not_kept():
+    steps = [Step([1], detail=object()), Step([2, 3], 4, detail=object())]
+    assert list(does_it_pay.forgetful(steps)) == [Step([1]), Step([2, 3], 4)]
+
+
+@pytest.mark.parametrize("slow, stands", [(0.7, True), (2.9, True), (3.1, False)])
+def test_plain_decoding_runs_in_each_precision_that_can_win(monkeypatch, slow, stands):
+    ms = {"plain, float32": 2.0, "plain, bfloat16": 2.0 * slow}
+    monkeypatch.setattr(does_it_pay, "for_decoding", lambda model, precision: precision)
+    monkeypatch.setattr(does_it_pay, "precision_of", lambda model: "float32")
+    monkeypatch.setattr(does_it_pay, "compare", lambda starts, *_: {
+        name: [Generation([0, 0], [Step([0])], ms[name] / 1e3)] for name in starts})
+    targets, found = does_it_pay.plain_targets(
+        SimpleNamespace(target="mine", trained="trained"), [[1]])
+    assert found == pytest.approx(ms) and targets["plain, float32"] == "mine"
+    assert targets.get("plain, bfloat16") == ("bfloat16" if stands else None)
+
+
+FLAGS = ["--size", "small", "--prompts", "2", "--max-new-tokens", "6"]
+
+
+def test_a_contest_in_pieces(tmp_path, capsys):
+    """Temperatures come into one file; what draws has no line at 0; the file is shown again."""
+    path = tmp_path / "here.json"
+    main([*FLAGS, "--temperatures", "0", "--save", str(path)])
+    main([*FLAGS, "--temperatures", "1", "--only", "bigram|block", "--save", str(path)])
+    found = load(path)
+    assert list(found["tables"]) == ["0", "1"] and found["tokens"] == 5
+    for T, entries in (("0", contestants()), ("1", contestants("bigram|block"))):
+        methods = found["tables"][T]["methods"]
+        expected = {name for name, (loop, *_) in entries.items() if loop.runs_at(float(T))}
+        assert methods.keys() - expected == {
+            name for name in methods if name.startswith("plain, ")} != set()
+        for line in methods.values():
+            assert len(line["ms"]) == len(line["rounds"]) == 2 and line["form"] == "eager"
+            assert sum(line["ms"]) >= sum(line["rounds"]) * sum(line["verbs"]) - 0.02
+    capsys.readouterr()
+    main(["--show", str(path)])
+    shown = capsys.readouterr().out
+    assert all(name in shown for T in found["tables"] for name in found["tables"][T]["methods"])
+
+
+def test_another_setting_goes_into_another_file(tmp_path):
+    path = tmp_path / "here.json"
+    setting = {"machine": "here", "tokens": 5}
+    does_it_pay.save(path, does_it_pay.begin(path, setting))
+    assert does_it_pay.begin(path, setting) == setting | {"tables": {}}
+    with pytest.raises(ValueError, match="measured with tokens 5, this run has 6; save it in anot"):
+        does_it_pay.begin(path, setting | {"tokens": 6})
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="here.json' cannot be read as a contest"):
+        load(path)
+
+
+# ---------------------------------------------------------------- what it says
+
+# Two texts of 8 tokens each. The bfloat16 step is the faster one: 2 ms.
+LINES = {
+    "plain, float32": ("plain", None, [8, 8], [24, 20]),
+    "plain, bfloat16": ("plain", None, [8, 8], [18, 14]),
+    "01 chain of 2, 57K GPT": ("57K GPT", True, [4, 4], [12, 8]),  # 2 tokens at a price of 1.25
+    "01 chain of 4, 57K GPT": ("57K GPT", True, [2, 2], [12.2, 8.3]),  # always a bit slower
+    "03 one head, 8 nodes": ("one head", False, [2, 6], [8, 13]),  # now faster, now slower
+}
+
+
+def contest(scale=1.0, T="1", lines=LINES):
+    """A file as `main` saves it, made by hand; scale: of the milliseconds of all but plain ones."""
+    methods = {name: {"family": family, "rounds": rounds, "form": "eager",
+                      "ms": [x * (scale if drawn is not None else 1) for x in ms]}
+               | ({} if drawn is None else {
+                   "chapter": name[:2], "drawn": drawn, "budget": int(name.split()[3].strip(",")),
+                   "loop": "chain of {}, 57K GPT" if drawn else "one head, {} nodes"})
+               for name, (family, drawn, rounds, ms) in lines.items()}
+    return {"machine": "here", "size": "small", "precision": "bfloat16", "prompts": 2, "tokens": 8,
+            "tables": {T: {"curve": [[1, 2.0]], "methods": methods}}}
+
+
+def test_speedup_is_tokens_over_price_over_the_fastest_plain_decoding():
+    found = speedups(contest(), 1)
+    assert found["plain, bfloat16"] == (1, 1, 1)
+    assert found["plain, float32"] == pytest.approx((1, 44 / 32, 32 / 44))
+    assert found["01 chain of 2, 57K GPT"] == pytest.approx((2, 1.25, 1.6))
+    assert found["03 one head, 8 nodes"] == pytest.approx((2, 21 / 16, 32 / 21))
+    with pytest.raises(ValueError, match="temperature is 0; measured were 1"):
+        speedups(contest(), 0)
+
+
+def test_level_is_what_the_same_texts_cannot_tell_apart():
+    """The chain of 4 is slower on every text by about the same; the head now faster, now slower."""
+    best, level = leaders(contest(), 1, list(LINES))
+    assert (best, level) == ("01 chain of 2, 57K GPT", ["03 one head, 8 nodes"])
+    more, error = does_it_pay.behind(contest(), 1, best)["01 chain of 4, 57K GPT"]
+    assert (more, error) == pytest.approx((0.5 / 16, 0.1 / 8))  # of two, 2 se: their distance
+
+
+def test_everybody_stands_in_a_group():
+    assert groups(contest(), 1) == {
+        "all": list(LINES), "picked": ["03 one head, 8 nodes"],
+        "drawn": ["01 chain of 2, 57K GPT", "01 chain of 4, 57K GPT"],
+        "57K GPT": ["01 chain of 2, 57K GPT", "01 chain of 4, 57K GPT"],
+        "one head": ["03 one head, 8 nodes"]}
+
+
+def test_two_machines_and_the_range_of_both():
+    """On the second one all rounds cost twice as much, and plain decoding wins."""
+    files = {"fast": contest(), "slow": contest(2.0), "cold": contest(T="0")}
+    decided = decide(files, 1)
+    assert decided["all"]["fast"] == (
+        "01 chain of 2, 57K GPT", ["03 one head, 8 nodes"], pytest.approx((0.8, 1.6)))
+    assert decided["all"]["slow"][0] == "plain, bfloat16"
+    assert decided["one head"].keys() == {"fast", "slow"}
+    assert span(files, 1, "03 one head, 8 nodes") == pytest.approx((16 / 21, 32 / 21))
+
+
+def test_few_words_for_many_methods():
+    methods = contest()["tables"]["1"]["methods"]
+    assert together(list(LINES), methods) == [
+        "plain, float32", "plain, bfloat16", "01 chain of 2 / 4, 57K GPT", "03 one head, 8 nodes"]
+    shape = {"02 picked tree 2-1": {"chapter": "02", "loop": "picked tree {}", "budget": [2, 1]}}
+    assert together(shape, shape) == ["02 picked tree 2-1"]
+
+
+def test_all_is_printed(capsys):
+    does_it_pay.show({"fast": contest(), "slow": contest(2.0)})
+    out = capsys.readouterr().out
+    assert "the baseline is plain, bfloat16; c(N), ms: 1: 2.00" in out
+    assert "all, fast: 01 chain of 2, 57K GPT, 1.60x, 0.80x to 1.60x over the files\n" in out
+    assert "      level: 03 one head, 8 nodes\n" in out
+    row = [line.split() for line in out.splitlines() if line.startswith("03 one head")][0]
+    assert row[5:] == ["2.00", "2.00", "1.31", "1.52x", "0.06", "1.12"]
+    json.dumps(decide({"fast": contest()}, 1))  # ready for a page
+
+
+# ---------------------------------------------------------------- the map
+
+
+def test_a_loop_is_a_curve_over_its_budgets():
+    assert maps.curves(contest(), 1) == {
+        ("01", "chain of {}, 57K GPT"): {
+            "01 chain of 2, 57K GPT": pytest.approx((2, 1.25)),
+            "01 chain of 4, 57K GPT": pytest.approx((4, 20.5 / 8))},
+        ("03", "one head, {} nodes"): {"03 one head, 8 nodes": pytest.approx((2, 21 / 16))}}
+    assert maps.for_page(contest()) == {"1": {
+        "01 chain of {}, 57K GPT": [[1.25, 2], [2.562, 4]],
+        "03 one head, {} nodes": [[1.312, 2]]}}
+
+
+def test_who_has_a_colour():
+    """The best loop of each family; a chapter's; those with these words in their names."""
+    chain, head = maps.curves(contest(), 1)
+    assert maps.chosen(contest(), 1) == {chain: "57K GPT", head: "one head"}
+    assert maps.chosen(contest(), 1, "03") == maps.chosen(contest(), 1, "head") == {head: head}
+    with pytest.raises(ValueError, match="highlight is '07'; it must be a chapter's number, or wo"):
+        maps.chosen(contest(), 1, "07")
+    another = dict(LINES) | {"05 chain of 9, 57K GPT": ("57K GPT", True, [2, 2], [4, 4])}
+    faster, *_ = maps.chosen(contest(lines=another), 1)
+    assert faster == ("05", "chain of {}, 57K GPT")
+
+
+def test_the_map_says_who_is_fastest_and_draws_each_point():
+    ax = maps.draw_map(contest(), 1, "03")
+    assert ax.get_title("left") == (
+        "T = 1, the fastest is on the steepest line:\n01 chain of 2, 57K GPT, 1.60x")
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["1  03 one head, 8 nodes: 1.52x, level with it"]
+    grey, = (line for line in ax.lines if line.get_color() == GREY and line.get_marker() == "o")
+    assert grey.get_xdata() == pytest.approx([1.25, 20.5 / 8])  # price across
+    assert grey.get_ydata() == pytest.approx([2, 4])
+
+
+def test_files_for_the_front_page_and_the_live_one(tmp_path):
+    found = contest()
+    found["tables"]["0"] = found["tables"]["1"]
+    does_it_pay.save(tmp_path / "here.json", found)
+    maps.main(tmp_path / "here.json", tmp_path)
+    assert json.loads((tmp_path / "map.json").read_text()) == maps.for_page(found)
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+
+
+# ---------------------------------------------------------------- three numbers
+
+
+def test_the_worked_examples():
+    assert doctest.testmod(three_numbers) == (0, 1)
+    assert best_tree(0.6, 3) == pytest.approx((1 + 0.6 + 0.36 + 0.216, 3))
+    assert best_tree(0.6, 5) == pytest.approx((1 + 0.6 + 0.36 + 0.216 + 0.1296 + 0.12, 4))
+    assert best_tree(0, 4) == (1, 0) and best_tree(1, 4) == (5, 4)
+
+
+def test_a_tree_of_one_guess_a_position_is_a_chain(monkeypatch):
+    monkeypatch.setattr(three_numbers, "SECOND", 0)
+    for alpha, n in ((0.3, 2), (0.8, 7)):
+        assert best_tree(alpha, n) == pytest.approx((chain_tokens(alpha, n), n))
+        assert chain_tokens(alpha, n) == pytest.approx(expected_tokens(alpha, n))
+
+
+def test_alpha_is_found_again():
+    for alpha, k in ((0.0, 3), (0.31, 1), (0.744, 4), (1.0, 16)):
+        assert alpha_of(expected_tokens(alpha, k), k) == pytest.approx(alpha, abs=1e-9)
+    with pytest.raises(ValueError, match=r"tau is 5.1; with 4 drafts it must be in \[1, 5\]"):
+        alpha_of(5.1, 4)
+
+
+def test_the_price_of_a_round():
+    """Forwards of the drafter, the target's first row, and what the other rows add."""
+    found = yours(draft=0.25, bend=40, alpha=0.5)
+    assert found["chain of {}"][4] == (1.9375, 4 * 0.25 + 1 + 4 / 40)
+    assert found["tree of {} nodes"][8][1] == best_tree(0.5, 8)[1] * 0.25 + 1 + 8 / 40
+    passed = yours(draft=0.25, bend=40, alpha=0.5, one_pass=True)
+    assert passed["chain of {}"][4] == (1.9375, 0.25 + 1 + 4 / 40)
+    assert best({"chain of {}": {1: (1.5, 1.25), 2: (2.0, 1.25)}}) == ("chain of 2", 1.6)
+    assert best(yours(draft=2, bend=1, alpha=0.1)) == ("plain decoding", 1)
+    for bad in ((-1, 1, 0), (0, 0, 0), (0, 1, 1.1)):
+        with pytest.raises(ValueError, match="they must be at least 0, above 0, and in"):
+            yours(*bad)
+
+
+def test_your_map_is_drawn_over_the_contests():
+    ax = maps.draw_yours(0.1, 50, 0.75, found=contest())
+    assert "chain of 4, 2.06x" in ax.get_title("left")
+    assert sum(line.get_color() == GREY and line.get_marker() == "o" for line in ax.lines) == 2
+
+
+def test_three_numbers_of_a_machine():
+    """c(N) rises by .04 ms a row and a plain step takes 2 ms: 50 rows for one step more."""
+    found = contest()
+    found["tables"]["1"]["curve"] = [[n, 1.5 + 0.04 * (n - 1)] for n in (1, 2, 4, 16, 32, 128)]
+    found["tables"]["1"]["methods"]["01 chain of 2, 57K GPT"] |= {
+        "verbs": [1.0, 1, 0, 0], "drafts": 2.0}
+    draft, bend, alpha = does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")
+    assert (draft, bend) == pytest.approx((1 / 2 / 2, 50))
+    assert expected_tokens(alpha, 2) == pytest.approx(2)
+
+
+def test_one_alpha_foretells_all_lengths():
+    """Two texts of 8 tokens: chains of 2 write 2 tokens a round, those of 4 write 4."""
+    found = does_it_pay.taus(contest(), 1, "01", "chain of {}, 57K GPT")
+    assert found == {2: 2, 4: 4}
+    alpha = alpha_of(4, 4)
+    assert foretold(found) == {
+        2: pytest.approx((1 + alpha + alpha ** 2, 2)), 4: pytest.approx((4, 4))}
+
+
+# ---------------------------------------------------------------- verse and code
+
+
+KINDS = {"verse": SimpleNamespace(val=torch.arange(9000) * 7 % 11),
+         "code": SimpleNamespace(val=torch.arange(9000) * 3 % 11)}
+
+
+@pytest.fixture(scope="module")
+def readers():
+    """A random target with a window of 256, and three random heads on it."""
+    target = random_gpt(2, block_size=256)
+    return target, dict(zip(("verse", "code", "both"), [
+        *random_heads(target, 1), random_heads(target, 2)[1]], strict=True))
+
+
+def test_decoding_a_text_again_is_decoding_it(readers):
+    """Greedy, row for row: every method of the replay accepts what its real decoder accepts."""
+    target, heads = readers
+    places = list(merging_room.positions(target, KINDS, heads, Sampler(0), 8, untouched_prompts, 1))
+    found = merging_room.replayed((4, 8), places)
+    m = SimpleNamespace(target=target, heads=list(heads.values())[:2])
+    loops = {loop.name: loop for chapter in chapters() for loop in chapter.loops}
+    head = ["head 1 alone, {} nodes", "head 2 alone, {} nodes"]
+    names = {"code head": head[1], "routed": "routed heads, {} nodes",
+             "trie": "trie of both heads, {} nodes",
+             "side by side": "both heads side by side, {} nodes"}
+
+    def real(name, n, prompt):  # the last round is cut
+        steps = loops[name].steps(m, n, prompt, Sampler(0), Dice(0))
+        return collect(steps, 100).accepted[:-1]
+
+    for kind, text in enumerate(KINDS):
+        prompt, = untouched_prompts(KINDS[text], 1)
+        for method, name in names.items():
+            for n in (4, 8):
+                expected = real(name, n, prompt)
+                assert found[n][method][kind][:len(expected)] == expected, (method, n)
+        for method, own in (("prompt's own head", kind), ("the other head", 1 - kind)):
+            expected = real(head[own], 8, prompt)
+            assert found[8][method][kind][:len(expected)] == expected
+    assert len({str(rounds) for n in found for rounds in found[n].values()}) > 8  # they differ
+
+
+def test_methods_by_hand():
+    """Behind the root come 1, 2, 3. Verse is surer of 1 then 2, code of 5, then 1; the head for
+    both has all three. In verse code's words are worth a third, in code verse's are worth nothing.
+    """
+    trees = [Tree([0, 1, 2], [-1, 0, 1]), Tree([0, 5, 1], [-1, 0, 0]),
+             Tree([0, 1, 2, 3], [-1, 0, 1, 2])]
+    scores = [[0, -1, -1.5], [0, -0.5, -2], [0, -1, -1, -1]]
+    honest = {None: [1, 1], 0: [1, 1 / 3], 1: [0, 1]}
+
+    def lengths(kind, n, honest=None):
+        found = merging_room.accepted(trees, scores, [1, 2, 3], kind, n, honest)
+        return {method: length for method, (length, _) in found.items()}
+
+    assert lengths(0, 2) == {
+        "code head": 1, "prompt's own head": 2, "the other head": 1, "trained on both": 2,
+        "side by side": 1, "routed": 1, "trie in turns": 1, "trie": 1, "oracle": 2}
+    assert lengths(1, 4) == {
+        "code head": 1, "prompt's own head": 1, "the other head": 2, "trained on both": 3,
+        "side by side": 2, "routed": 1, "trie in turns": 2, "trie": 2, "oracle": 2}
+    for kind, expected in ((0, 2), (1, 1)):
+        told = lengths(kind, 2, honest)
+        assert (told["routed, honest"], told["routed, honest in its kind"]) == (1, expected)
+
+
+def test_what_a_head_gets_for_what_it_says():
+    assert calibration([(0, [(2, 4), (1, 1)]), (0, [(1, 2), (0, 1)]), (1, [(0, 6), (3, 1)])]) == {
+        0: [0.5, 0.5], 1: [0, 3], None: [0.25, 4 / 3]}
+    logs = [0, math.log(0.75), math.log(0.5)]  # two nodes, which say 1.25 drafts
+    trees = [Tree([0, 1, 2], [-1, 0, 1]), Tree([0, 5, 1], [-1, 0, 0])]
+    places = [(1, 0, 64, trees, [logs, logs], [1, 2])]
+    found = merging_room.honesty((1, 2), places)
+    assert found[2] == {1: pytest.approx([2 / 1.25, 1 / 1.25]), None: pytest.approx([1.6, 0.8])}
+    assert found[1][1] == pytest.approx([1 / 0.75, 0])
+    known = {"verse": [{3: routing_room.Proposal([2, 0, 9], [.5, .25, 9])}]}
+    assert routing_room.ratios(known) == {0: [0.5, 0], None: [0.5, 0]}
+
+
+def test_an_honest_router_by_hand():
+    step = routing_room.Proposal([0, 0, 0], [.4, .5, .9], kind=0)
+    honest = {None: [1, 1], 0: [1, .7], 1: [1, 1]}
+    assert (routing_room.choices(step)["the surer head"], routing_room.honest_choice(step, honest)
+            ) == (1, 0)
+    assert routing_room.replay({0: step}, "the surer, honest", honest) == [0]
+
+
+def test_a_record_by_hand():
+    """The code head is surer everywhere. It fails at 0 and at 1; there the verse head had 3 and 1
+    right, but at 1 only one token of the 3 is known, and at 2 two and one."""
+    steps = {root: routing_room.Proposal(lengths, [.1, .2])
+             for root, lengths in enumerate([[3, 0], [1, 0], [0, 5], [2, 0], [0, 0], [0, 0]])}
+    assert routing_room.by_record(steps) == [0, 1, 2]
+    # Equal records: the surer one.
+    steps[0].lengths = steps[1].lengths = [0, 0]
+    assert routing_room.by_record(steps) == [0, 0, 5]
+
+
+def test_every_router_of_the_lesson_has_its_row(capsys):
+    step = routing_room.Proposal([1, 0, 2], [.2, .1, .3], coin=1)
+    known = {"verse": [{0: step}] * 2, "code": [{0: step}] * 2}
+    honest = {0: [1, 1]}
+    routing_room.print_taus(routing_room.replayed(known, routing_room.ROUTERS, honest),
+                            routing_room.GAINS)
+    rows = {line[:23].strip(): line.split()[-3:] for line in capsys.readouterr().out.splitlines()}
+    for router, tokens in (
+            ("code head", 1), ("a coin", 1), ("the surer head", 2), ("its record", 2),
+            ("one head for both", 3), ("the oracle", 2)):
+        assert rows[router] == [f"{tokens:.2f}"] * 3, router
+
+
+def test_the_second_contest_whole(readers, monkeypatch, tmp_path, capsys):
+    """Texts of both kinds, ratios from other prompts; stored and printed."""
+    target, heads = readers
+    monkeypatch.setattr(merging_room, "get_kinds", lambda *_: (KINDS, target, heads))
+    path = tmp_path / "second.json"
+    merging_room.main(["--temperatures", "1", "--budgets", "2", "4", "--prompts", "2",
+                       "--save", str(path)])
+    found = json.loads(path.read_text())["1"]
+    assert found.keys() == {"2", "4", "drawn", "ratios"}
+    for rows in ("2", "4", "drawn"):
+        for texts in found[rows].values():
+            assert len(texts) == 4  # two of each kind
+            assert all(0 <= total <= (4 if rows == "drawn" else int(rows)) * n < 600
+                       for total, n in texts)
+    for texts in found["4"].values():  # the replay ends where the text does
+        assert all(100 < total + n <= 128 for total, n in texts)
+    assert all(sum(text) == 127 for texts in found["drawn"].values() for text in texts)
+    other = list(merging_room.positions(target, KINDS, heads, Sampler(1), 4, held_out_prompts, 2))
+    ratios = merging_room.honesty((4,), other)[4]
+    assert found["ratios"]["4"] == {"verse": ratios[0], "code": ratios[1], "all": ratios[None]}
+    out = capsys.readouterr().out
+    assert "temperature 1, drawn chains of 4" in out and "4 rows, gets over says: verse: " in out
+    texts = found["4"]["trie"]
+    expected = tau([[total] + [0] * (n - 1) for total, n in texts])
+    row = [line.split() for line in out.split("temperature 1, 4 draft")[1].splitlines()
+           if line.startswith("trie ") and "turns" not in line][0]
+    assert row[1] == f"{expected:.2f}"
+
+
+def test_drawn_chains_of_each_head(readers):
+    target, heads = readers
+    found = merging_room.drawn(target, KINDS, heads, Sampler(1), 1)
+    pair = [heads[kind] for kind in KINDS]
+    for kind, text in enumerate(KINDS):
+        prompt, = untouched_prompts(KINDS[text], 1)
+        for method, levels in (("prompt's own head", HeadLevels(pair[kind])),
+                               ("the other head", HeadLevels(pair[1 - kind])),
+                               ("trained on both", HeadLevels(heads["both"])),
+                               ("routed before the draws", RoutedLevels(pair))):
+            dice = Dice(0)
+            drafter = TreeDrafter(levels, (1,) * 4, Sampler(1), dice)
+            steps = speculate(target, drafter, prompt, Sampler(1), dice, multi_round)
+            assert found[method][kind] == collect(steps, 128).accepted, method
+
+
+def test_the_head_with_the_likelier_favourite_drafts_the_round():
+    levels, asked = RoutedLevels([]), []
+
+    def head(name, row):
+        def level(tokens, parents):
+            asked.append((name, tokens))
+            return torch.tensor([row]).log()
+        return SimpleNamespace(level=level)
+
+    levels.heads = [head("a", [0.5, 0.3, 0.2]), head("b", [0.1, 0.6, 0.3])]
+    assert levels.level([7], [-1]).exp().tolist()[0] == pytest.approx([0.1, 0.6, 0.3])
+    levels.level([1], [0])
+    assert asked == [("a", [7]), ("b", [7]), ("b", [1])]
+    levels.heads = [head("c", [0.9, 0.1, 0.0]), *levels.heads]  # the next round is chosen anew
+    levels.level([7], [-1])
+    assert levels.chosen is levels.heads[0]
+
+
+def test_a_colder_head_is_as_sure_as_its_temperature_says(readers):
+    """Half the temperature: probabilities squared, and normalised again. Its text is its own."""
+    target, heads = readers
+    head, hidden = heads["verse"], target(torch.tensor([[1, 2, 3]]))[1]
+    cold = ColderHead(head, 0.5)
+    for one in (head, cold):
+        one.observe([1, 2, 3], hidden, [0, 1, 2])
+    usual, mine = (one.read(one.state, [4])[0].exp() for one in (head, cold))
+    torch.testing.assert_close(mine, usual ** 2 / (usual ** 2).sum(-1, keepdim=True))
+    cold.reset()
+    assert cold.state is None and head.state is not None
+    assert routing_room.colder(head, Sampler(0)).temperature == 0.5
+    assert routing_room.colder(head, Sampler(1)).temperature == 1

@@ -1,0 +1,92 @@
+"""The debugging kit: it convicts who is wrong, and nobody else."""
+
+import pytest
+import torch
+from scipy import stats
+
+from nanogpt.exact.debugging import (
+    acceptance,
+    cells,
+    chi_square,
+    draws,
+    first_wrong_row,
+    record,
+    replay,
+    samples_needed,
+    second_token_law,
+    second_tokens,
+    suspects,
+)
+from nanogpt.exact.toy_models import random_gpt
+from nanogpt.sampling import Dice, Sampler
+
+PROMPT, SAMPLER = [1, 2, 3], Sampler(1)
+
+
+@pytest.fixture(scope="module")
+def models():
+    return random_gpt(4, block_size=256), random_gpt(7, block_size=256)
+
+
+@pytest.fixture(scope="module")
+def cases(models):
+    """{name: its rounds, their replays}, 6 texts of 12 rounds each."""
+    found = {}
+    for name, start in suspects(*models).items():
+        texts = [record(start(PROMPT, seed), PROMPT, 12) for seed in range(6)]
+        found[name] = sum(texts, []), sum((replay(made, *models, SAMPLER) for made in texts), [])
+    return found
+
+
+def test_replay_finds_a_wrong_p_and_where_it_begins(cases):
+    first = {name: first_wrong_row(replays) for name, (_, replays) in cases.items()}
+    assert [name for name, place in first.items() if place] == ["A", "F"]
+    assert first["A"] == (0, 0)  # all positions are shifted, from the first row on
+    rounds, (number, row) = cases["F"][0], first["F"]
+    # The round before it had a rejection: its row is the one that stayed.
+    assert row == 0 and len(rounds[number - 1].tokens) <= len(rounds[number - 1].drafted)
+
+
+def test_replay_finds_another_q(cases):
+    off = {name: max(max(found.q_off, default=0) for found in replays)
+           for name, (_, replays) in cases.items()}
+    assert [name for name, most in off.items() if most > 1e-6] == ["E"]
+
+
+def test_draws_finds_who_does_not_draw_from_q(cases):
+    assert {name for name, (rounds, _) in cases.items() if abs(draws(rounds)) > 3.5} == {"B", "D"}
+
+
+def test_right_ones_accept_what_the_overlap_says(cases):
+    accepted, overlap = acceptance(*cases["C"])
+    assert accepted == pytest.approx(overlap, abs=0.12)
+
+
+def test_counts_accuse_those_whose_text_is_wrong_and_no_other(models):
+    law, starts = second_token_law(models[0], SAMPLER, PROMPT), suspects(*models)
+    chance = {name: chi_square(law, second_tokens(starts[name], PROMPT, 500)) for name in "ABCDE"}
+    # E has another q, and says so. D's bias is so small that it takes more samples than these.
+    assert max(chance[name] for name in "AB") < 1e-3 < 0.01 < min(chance[name] for name in "CE")
+
+
+def test_chi_square_is_scipys():
+    law, dice = torch.tensor([0.5, 0.25, 0.125, 0.1, 0.024, 0.001]), Dice(0)
+    for samples in (50, 400):
+        tokens = [dice.draw(law) for _ in range(samples)]
+        parts = cells(law, samples)
+        assert sorted(sum(parts, [])) == list(range(6))
+        seen = [sum(map(tokens.count, part)) for part in parts]
+        expected = [samples * float(law[part].sum()) for part in parts]
+        assert chi_square(law, tokens) == pytest.approx(
+            stats.chisquare(seen, expected, sum_check=False).pvalue, abs=0.01)
+
+
+def test_samples_needed_are_about_as_many_as_the_exact_power_says():
+    law = torch.tensor([0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05])
+    for wrong in (law.roll(1), 0.9 * law + 0.0125, law + torch.tensor([0.02, -0.02] * 4)):
+        n = samples_needed(law, wrong)
+        gap = sum(float((wrong[part] - law[part]).sum()) ** 2 / float(law[part].sum())
+                  for part in cells(law, n))
+        freedom = len(cells(law, n)) - 1
+        power = 1 - stats.ncx2.cdf(stats.chi2.isf(0.01, freedom), freedom, n * gap)
+        assert 0.8 < power < 0.97, (n, power)

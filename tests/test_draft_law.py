@@ -1,0 +1,67 @@
+"""The theorem of chapter 05's second lesson, and the six urns."""
+
+import pytest
+import torch
+
+import ddtree_room
+from chain_specdec import accept
+from draft_law import error, written
+from nanogpt.exact.enumeration import outcomes
+
+
+def random_laws(seed, vocab=4):
+    """p, q and a law; zeros in every second of them, and in every third the law hides drafts."""
+    generator = torch.Generator().manual_seed(seed)
+    laws = torch.rand(3, vocab, generator=generator, dtype=torch.float64)
+    if seed % 2:
+        laws[torch.rand(3, vocab, generator=generator) < 0.3] = 0
+        laws[:, seed % vocab] += 0.1
+    p, q, law = laws / laws.sum(-1, keepdim=True)
+    return p, q, law if seed % 3 else law * torch.rand(1, generator=generator).double()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_comes_out_is_p_and_the_error_of_the_theorem(seed):
+    """By enumeration of chapter 01's own rule: draft from the law, or hide it; told q."""
+    p, q, law = random_laws(seed)
+    sent = float(law.sum())
+
+    def run(dice):
+        if not dice.flip(sent):
+            return dice.draw(p)
+        draft = dice.draw(law / sent)
+        n, token = accept([draft], [q], torch.stack([p, p]), dice)
+        return draft if n else token
+
+    found = torch.zeros_like(p)
+    for token, chance in outcomes(run):
+        found[token] += chance
+    for says in written(p, q, law), p + error(p, q, law):
+        torch.testing.assert_close(says, found, rtol=0, atol=1e-14)
+    assert error(p, q, q).abs().max() < 1e-15
+    if seed % 2 == 0:  # p is nowhere 0: only the law itself is right
+        assert error(p, q, law).abs().max() > 1e-3
+
+
+def test_what_is_hidden_counts_and_hiding_blindly_is_harmless():
+    """The opening of the lesson with p unlike q; and h by itself, whatever was drawn."""
+    p, q = torch.tensor([[0.5, 0.5], [0.8, 0.2]], dtype=torch.float64)
+    found = [0.0, 0.0]
+    for token, chance in outcomes(lambda dice: ddtree_room.hidden_if_rare(p, q, dice)):
+        found[token] += chance
+    assert found == pytest.approx([0.6, 0.4])
+    assert written(p, q, q * (q >= 0.5)).tolist() == pytest.approx(found)
+    assert error(p, q, 0.7 * q).abs().max() < 1e-15
+
+
+def test_mass_may_move_from_impossible_tokens_along_the_residual():
+    """p has no token 2: what q drew there may as well be sent as a draw from r."""
+    p, q = torch.tensor([[0.7, 0.3, 0.0], [0.5, 0.1, 0.4]], dtype=torch.float64)
+    # r = (.5, .5, 0)
+    law = torch.tensor([0.5 + 0.4 * 0.5, 0.1 + 0.4 * 0.5, 0.0], dtype=torch.float64)
+    assert error(p, q, law).abs().max() < 1e-15
+
+
+def test_the_six_urns():
+    found = [(round(written, 2), p) for _, written, p in ddtree_room.urns().values()]
+    assert found == [(1.0, 0.8), (0.96, 0.8), (0.75, 0.5), (0.83, 0.5), (0.96, 0.8), (0.44, 0.2)]

@@ -1,0 +1,421 @@
+"""The engine: together each request writes what it would write alone."""
+
+import gc
+import os
+import random
+from collections import Counter
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+import chain_specdec
+from nanogpt import engine as engine_module
+from nanogpt import engine_room
+from chain_specdec import GPTDraft, accept, speculate_chain
+from engine_blanks import BLANKS, grade_here
+from grading import grade_answer
+from nanogpt.decoding import plain_decode
+from nanogpt.drafting import ByLoad, GPTDrafter, LookupDrafter, share_drafts
+from nanogpt.engine import Engine, Request
+from nanogpt.engine_room import Seen
+from nanogpt.exact.batches import CASES, OWNERS, WRONG, joint_bias, serve
+from nanogpt.exact.slips import changed, replaced, wrong_variants
+from nanogpt.exact.toy_models import random_gpt
+from nanogpt.paging import PagedModel, Pages
+from nanogpt.pictures import plots
+from nanogpt.pictures.engine_pictures import draw_forward, draw_load, draw_pages, fate
+from nanogpt.sampling import Dice, Sampler
+
+# ---------------------------------------------------------------- exactly
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_texts_together_have_the_product_of_their_laws(case):
+    assert joint_bias(accept, case) < 1e-12
+
+
+def test_exact_with_lookup_and_with_fewer_drafts_in_company():
+    assert joint_bias(accept, "stop and join", drafter=LookupDrafter(2)) < 1e-12
+
+    def share(requests, most):
+        return [min(m, 1) if len(requests) > 1 else m for m in most]
+
+    assert joint_bias(accept, "stop and join", share=share) < 1e-12
+
+
+# ---------------------------------------------------------------- every seeded text
+
+V, WINDOW = 7, 16
+SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1.5, top_k=3), Sampler(1, top_p=0.7)]
+
+
+class Penalised:
+    """A GPT whose logits hold the penalty already: what a sampler does that looks at the text.
+
+    Where only the text counts, such a sampler is just another model, which chapter 01 can decode.
+    """
+
+    def __init__(self, model, penalty):
+        self.model, self.penalty = model, penalty
+        self.block_size, self.new_cache = model.block_size, model.new_cache
+
+    def __call__(self, tokens, positions=None, mask=None, cache=None):
+        past = getattr(cache, "tokens", [])[:cache.length]
+        logits, hidden = self.model(tokens, positions, mask, cache)
+        cache.tokens = past + tokens[0].tolist()
+        for row in range(tokens.shape[1]):
+            for token in cache.tokens[:len(past) + row + 1][-engine_module.LAST:]:
+                logits[0, row, token] -= self.penalty
+        return logits, hidden
+
+
+@cache
+def models(seed):
+    return random_gpt(seed, V, WINDOW, 8), random_gpt(seed + 100, V, WINDOW, 8)
+
+
+def lookup_alone(request, lookup):
+    """Chapter 01's `draft` for a drafter that picks, and that looks at the whole text."""
+    def draft(drafter, root, k, sampler, dice):
+        drafted = lookup.find(request.prompt + drafter.written)[:k]
+        return drafted, [lookup.certain[token] for token in drafted]
+
+    return draft
+
+
+def alone(request, target, small, lookup=None):
+    """What chapter 01 writes for a request that nobody else disturbs."""
+    target = Penalised(target, request.penalty)
+    drafter, dice = GPTDraft(Penalised(small, request.penalty)), Dice(request.seed)
+    drafter.written = written = []
+    draft = {"draft": lookup_alone(request, lookup)} if lookup else {}
+    with replaced(chain_specdec, **draft), torch.inference_mode():
+        steps = (speculate_chain(target, drafter, request.prompt, request.k, request.sampler, dice)
+                 if request.k else plain_decode(target, request.prompt, request.sampler, dice))
+        for step in steps:
+            for token in step.tokens:
+                written.append(token)
+                if len(written) == request.max_new_tokens or any(
+                        tuple(written[-len(stop):]) == tuple(stop) for stop in request.stops):
+                    return written
+
+
+def random_request(random):
+    """Prompts and texts that leave the window, stops of one to three tokens, all settings."""
+    return Request(
+        [random.randrange(V) for _ in range(random.choice((1, 2, 5, 9, 15, 16, 17, 24)))],
+        random.choice(SAMPLERS), random.randrange(1000), random.randint(1, 16),
+        tuple([random.randrange(V) for _ in range(random.randint(1, 3))]
+              for _ in range(random.randrange(3))),
+        random.choice((0.0, 0.0, 0.8)), random.choice((0, 1, 2, 4, 6)))
+
+
+def check_pages(engine, requests):
+    """No page is lost, none is shared, and a table holds just what its request has read."""
+    pages = engine.pages
+    held = [page for request in requests for page in request.table]
+    assert sorted(pages.free + held) == list(range(pages.count))
+    for request in requests:
+        assert bool(request.table) == (request in engine.running)
+        if request in engine.running:
+            assert request.length == len(request.text) - 1 - request.start
+            assert len(request.table) * pages.size >= request.length
+        elif request.ended is None or request.ended == "cancelled":
+            continue
+        assert request.length == len(request.text) - 1 - request.start
+
+
+def run_schedule(seed, lookup=False):
+    """Requests come, end and are cancelled at random -> what happened on the way, counted."""
+    chance = random.Random(seed)
+    target, small = models(seed % 5)
+    pages = Pages(chance.randint(9, 20), 3)
+    plan = []
+    for _ in range(chance.randint(2, 5)):
+        comes, leaves = chance.randrange(6), chance.choice((None, None, None, 2))
+        plan.append((comes, random_request(chance), leaves and comes + leaves))
+    requests = [request for _, request, _ in plan]
+    drafter = LookupDrafter(V) if lookup else GPTDrafter(small, pages)
+    engine, seen = Engine(PagedModel(target, pages), drafter, accept), Counter()
+
+    def look():
+        check_pages(engine, requests)
+        seen["sent back"] += any(request.new_tokens for request in engine.waiting)
+        seen["slid"] += any(request.start for request in engine.running)
+        seen["together"] += len(engine.running) > 1
+
+    serve(engine, plan, look)
+    for request in requests:
+        expected = alone(request, target, small, lookup and drafter)
+        seen[request.ended] += 1
+        if request.ended == "cancelled":
+            expected = expected[:len(request.new_tokens)]
+        assert request.new_tokens == expected, (seed, request)
+    return seen
+
+
+@pytest.fixture(autouse=True)
+def short_memory(monkeypatch):
+    """After a slide chapter 01's model sees half a window: a penalty must not look further."""
+    monkeypatch.setattr(engine_module, "LAST", WINDOW // 2)
+
+
+@pytest.mark.parametrize("tenth", range(10))
+def test_every_seeded_text_is_the_one_that_chapter_01_writes_alone(tenth):
+    seen = Counter()
+    for seed in range(50 * tenth, 50 * tenth + 50):
+        seen += run_schedule(seed)
+        if seed % 5 == 0:
+            run_schedule(seed, lookup=True)
+    assert min(seen[event] for event in (
+        "sent back", "slid", "together", "stop", "length", "cancelled")) > 2, seen
+
+
+# ---------------------------------------------------------------- and what must turn red
+
+BIASED = {
+    "stop and join": [
+        "the penalty does not see the drafts", "the penalty sees the drafts behind",
+        "a stop counts only at the end of a round", "a stop is looked for in the new tokens alone",
+        "the stop is not written"],
+    "side by side": [
+        "positions are counted from the longest request's length", "a page is given out twice",
+        "a short request sees as many rows as the longest", "a page is freed before it is full",
+        "a request reads its neighbour's pages"],
+    "too few pages": ["who is sent back believes that its rows are still there"]}
+VARIANTS = wrong_variants(WRONG, *WRONG)
+
+
+@pytest.mark.parametrize("name, sentence", VARIANTS, ids=str)
+def test_wrong_variants_are_caught_by_a_seeded_text_or_by_the_pages(name, sentence):
+    with (replaced(OWNERS[name], **{name: WRONG[name][sentence]}),
+          pytest.raises((AssertionError, IndexError))):
+        for seed in range(50):
+            run_schedule(seed)
+
+
+@pytest.mark.parametrize("case, sentence", [
+    (case, sentence) for case, sentences in BIASED.items() for sentence in sentences], ids=str)
+def test_these_change_the_distribution(case, sentence):
+    [name] = [name for name, known in VARIANTS if known == sentence]
+    with replaced(OWNERS[name], **{name: WRONG[name][sentence]}):
+        assert joint_bias(accept, case) > 0.002
+
+
+def test_only_these_do_not():
+    """A seeded text or what is in memory is wrong, or it breaks off; no distribution is."""
+    biased = {sentence for sentences in BIASED.values() for sentence in sentences}
+    assert {sentence for _, sentence in VARIANTS} - biased == {
+        "one dice for all", "what lies behind the stop stays in the cache",
+        "the rows of the prompt are forgotten", "the target's own token counts as read",
+        "the drafter's cache is not cut back", "who is cancelled keeps its pages"}
+
+
+# ---------------------------------------------------------------- who gets how many drafts
+
+
+def test_share_drafts_by_hand():
+    assert share_drafts([0.8, 0.5], [2, 2], [4, 5, 6, 7, 8], 0) == [2, 0]
+    # Free rows: everything is drafted. A pass serves both, so .5 is worth it where .8 has paid.
+    assert share_drafts([0.8, 0.5], [2, 1], [4, 4, 4, 4], 0) == [2, 1]
+    assert share_drafts([0.8, 0.5], [2, 1], [4, 4, 4, 4], 1.2) == [1, 1]
+    assert share_drafts([0.8, 0.5], [0, 0], [4], 1) == [0, 0]
+
+
+def test_no_other_choice_brings_more_tokens_a_millisecond():
+    chance = random.Random(0)
+    for _ in range(50):
+        alphas = [chance.random() for _ in range(3)]
+        price = [chance.uniform(3, 5)]
+        for _ in range(6):
+            price.append(price[-1] + chance.uniform(0, 1))
+        draft_ms = chance.uniform(0, 1)
+
+        def rate(ks, alphas=alphas, price=price, draft_ms=draft_ms):
+            tokens = sum(alpha ** d for alpha, k in zip(alphas, ks, strict=True)
+                         for d in range(k + 1))
+            return tokens / (price[sum(ks)] + draft_ms * max(ks))
+
+        found = share_drafts(alphas, [2, 2, 2], price, draft_ms)
+        assert rate(found) == pytest.approx(max(map(rate, product(range(3), repeat=3))))
+
+
+def test_with_a_full_batch_nobody_drafts():
+    """Where a forward takes as long as its rows, no draft pays, however good."""
+    for n in (1, 8, 64):
+        share = ByLoad({1: {1: 4, 9: 4}, 64: {1: 64, 9: 64 * 9}}, {1: 0.1, 64: 0.1})
+        ks = share([Request([1]) for _ in range(n)], [4] * n)
+        assert (sum(ks) > 0) == (n < 64)
+
+
+def test_more_drafts_for_those_that_are_accepted():
+    good, bad = Request([1]), Request([1])
+    good.accepted, good.tested, bad.accepted, bad.tested = 28, 30, 3, 30
+    share = ByLoad({2: {1: 4, 3: 5, 9: 8}}, {2: 0.1})
+    many, few = share([good, bad], [8, 8])
+    assert many > few
+
+
+# ---------------------------------------------------------------- many of them, and bad input
+
+
+def resident_bytes():
+    """Of this process; Linux knows it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for its memory")
+def test_two_thousand_requests_leave_nothing_behind():
+    """All settings, cancellations, both drafters; every page comes back, memory stays flat."""
+    chance, (target, small) = random.Random(0), models(0)
+    pages = Pages(60, 4)
+    paged, drafter = PagedModel(target, pages), GPTDrafter(small, pages)
+    engine, submitted, memory = Engine(paged, drafter, accept), 0, []
+    while submitted < 2000 or engine.busy:
+        if submitted < 2000 and len(engine.waiting) < 3 and chance.random() < 0.8:
+            engine.submit(random_request(chance))
+            submitted += 1
+            if submitted % 500 == 0:
+                gc.collect()
+                alive = sum(type(thing) is Request for thing in gc.get_objects())
+                assert alive <= len(engine.running + engine.waiting)
+                memory.append(resident_bytes())
+        if engine.busy:
+            if chance.random() < 0.05:
+                engine.cancel(chance.choice(engine.running + engine.waiting))
+            engine.drafter = chance.choice((drafter, LookupDrafter(V)))
+            if engine.busy:
+                engine.round()
+        held = [page for request in engine.running for page in request.table]
+        assert sorted(pages.free + held) == list(range(60))
+    assert sorted(pages.free) == list(range(60))
+    assert memory[-1] - memory[0] < 4e6, memory
+
+
+def test_bad_requests_are_refused_in_a_sentence():
+    for settings, sentence in (
+            ({"prompt": []}, "the prompt is empty"),
+            ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+            ({"k": -1}, "k is -1"), ({"stops": ([],)}, "a stop is empty"),
+            ({"penalty": float("nan")}, "penalty is nan")):
+        with pytest.raises(ValueError, match=sentence):
+            Request(**{"prompt": [1], **settings})
+    target, _ = models(0)
+    engine = Engine(PagedModel(target, Pages(3, 4)), None, accept)
+    with pytest.raises(ValueError, match="the prompt holds 7; tokens are 0 to 6"):
+        engine.submit(Request([1, 7], k=0))
+    with pytest.raises(ValueError, match="drafter's window has 8 rows; it must have at least 16"):
+        Engine(engine.target, GPTDrafter(random_gpt(0, V, 8), engine.pages), accept)
+    with pytest.raises(ValueError, match="may need 4 pages of 4 rows, and the engine has 3"):
+        engine.submit(Request([1] * 8, max_new_tokens=8))
+    request = Request([1], max_new_tokens=1, k=0)
+    engine.submit(request)
+    with pytest.raises(ValueError, match="submitted before"):
+        engine.submit(request)
+    engine.round()
+    assert request.ended == "length" and not engine.busy
+    with pytest.raises(ValueError, match="submitted before"):
+        engine.submit(request)
+
+
+def test_a_request_that_fits_is_let_in():
+    """16 rows are all that a window has, whatever is drafted."""
+    target, small = models(0)
+    pages = Pages(4, 4)
+    engine = Engine(PagedModel(target, pages), GPTDrafter(small, pages), accept)
+    request = Request([1] * 15, max_new_tokens=9, k=6)
+    engine.submit(request)
+    for _ in range(9):
+        if engine.busy:
+            engine.round()
+    assert request.ended == "length"
+
+
+def test_a_request_may_be_cancelled_while_it_waits():
+    target, _ = models(0)
+    engine = Engine(PagedModel(target, Pages(4, 4)), None, accept)
+    first, second = (Request([1] * 8, max_new_tokens=4, k=0) for _ in range(2))
+    engine.submit(first)
+    engine.submit(second)
+    engine.round()
+    engine.round()
+    assert engine.waiting == [second]
+    engine.cancel(second)
+    engine.cancel(second)  # once more does no harm
+    assert second.ended == "cancelled" and engine.running == [first]
+
+
+# ---------------------------------------------------------------- the lesson's blanks
+
+
+@pytest.mark.parametrize("blank", BLANKS, ids=lambda blank: blank.name)
+def test_blanks_know_the_solution_and_every_slip(blank, capsys):
+    assert grade_answer(blank, changed(blank.taught()))[0] == "done"  # a copy of the solution
+    for sentence, slip in blank.slips.items():
+        status, message = grade_answer(blank, slip)
+        assert status != "done" and sentence in message
+
+    def share_drafts(alphas, most, price, draft_ms):
+        raise NotImplementedError("not yet")
+
+    grade_here(share_drafts)
+    assert capsys.readouterr().out.startswith("share_drafts: still blank")
+
+
+# ---------------------------------------------------------------- what is measured, what is drawn
+
+
+def test_gains_and_medians_by_hand():
+    def lap(seconds):
+        return {"tokens": 12, "seconds": seconds, "rounds": 3, "first_ms": seconds}
+
+    row = {0: engine_room.summary([lap(2), lap(3), lap(9)], 2),
+           4: engine_room.summary([lap(1), lap(2), lap(9)], 2)}
+    assert row[0]["tokens_per_second"] == [6, 4, pytest.approx(12 / 9)]
+    assert row[0]["ms_per_token"] == pytest.approx(500) and row[0]["round_ms"] == 1000
+    assert row[0]["tau"] == 2 and row[0]["first_ms"] == 3
+    assert engine_room.gains({2: row}) == {2: {0: 1, 4: 1.5}}  # 2, 1.5 and 1 in the three laps
+
+
+def test_a_sweep_is_what_is_stored():
+    target, small = models(0)
+    found = engine_room.sweep(target, small, lambda n: [[1, 2]] * n, Sampler(1), (1, 3), (0, 2), 1,
+                              8)
+    stored = engine_room.load_measured()["cpu"]
+    assert stored["table"].keys() == set(engine_room.REQUESTS)
+    assert stored["table"][1].keys() == {*engine_room.DRAFTS, engine_room.BY_LOAD}
+    assert found[3][2].keys() == stored["table"][1][0].keys()
+    assert found[1][0]["tau"] == 1 <= found[3][2]["tau"]
+
+
+def test_watching_a_round_changes_nothing():
+    target, small = models(0)
+    request, again = (Request([1, 2, 3], seed=5, max_new_tokens=9) for _ in range(2))
+    rounds = engine_room.rounds_alone(target, small, request, 99)
+    assert sum((seen.tokens for seen in rounds), []) == alone(again, target, small)
+    for seen in rounds[1:]:
+        assert len(seen.read) == 1 and seen.accepted <= len(seen.drafted)
+
+
+def test_bad_flags():
+    with pytest.raises(ValueError, match="laps is 0"):
+        engine_room.main(["--laps", "0"])
+
+
+def test_pictures_say_what_happened():
+    row = {"read": [0], "drafted": [1, 2, 3, 4], "ended": None}
+    scene = {"a": Seen(3, [2, 0], accepted=1, tokens=[1, 9], **row),
+             "c": Seen(1, [1, 3], accepted=4, tokens=[1, 2], **row | {"ended": "stop"})}
+    assert fate(scene["a"]) == [plots.ORANGE, plots.BLUE] + [plots.GREY] * 3
+    assert fate(scene["c"]) == [plots.ORANGE] + [plots.BLUE] * 2 + [plots.GREY] * 2
+    ax = draw_forward(scene, str, dict.fromkeys(scene, "here"))
+    assert "10 rows" in ax.get_title(loc="left")
+    assert "5 pages of 4 rows, 1 free" in draw_pages(scene, 4, 5).get_title(loc="left")
+    above, below = draw_load(engine_room.load_measured()["cpu"]["table"])
+    assert above.get_title(loc="left").startswith("Best K") and len(below.lines) == 6
+    plots.plt.close("all")

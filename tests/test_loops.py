@@ -1,0 +1,76 @@
+"""Every loop of every chapter, from its one declaration: exact, greedy, as good as new, in turn.
+
+And every wrong variant of every chapter, put in its function's place, turns one of these proofs
+red, or its room says why it cannot.
+"""
+
+import pytest
+
+from nanogpt.chapter import chapters
+from nanogpt.exact import proofs
+
+LOOPS = [pytest.param(loop, id=f"{chapter.number} {loop.name}")
+         for chapter in chapters() for loop in chapter.loops]
+VARIANTS = [pytest.param(chapter, name, sentence, id=f"{chapter.number} {name}: {sentence}")
+            for chapter in chapters()
+            for name, slips in chapter.wrong.items() for sentence in slips]
+
+
+def why_harmless(chapter, name, sentence):
+    """The room's reason; None: some proof of some loop must see this wrong variant."""
+    return chapter.harmless.get(sentence, chapter.harmless.get(name))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_text_has_the_targets_distribution_exactly(loop):
+    for case, found in proofs.biases(loop):
+        assert found < 1e-12, case
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_greedy_text_is_plain_decodings(loop):
+    """45 tokens cross the window of 32, with prompts of one token and of more than a window."""
+    for seed, n in enumerate((1, 15, 32, 40)):
+        budget = loop.budgets[seed % len(loop.budgets)]
+        mine, plain = proofs.greedy_texts(loop, budget, seed, prompt=[t % 11 for t in range(n)])
+        assert mine == plain, budget
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_drafter_is_as_good_as_new_after_every_commit(loop):
+    if loop.learns:
+        pytest.skip("it drafts by what it has seen of past rounds")
+    for budget in (loop.proof[0], loop.budgets[-1]):
+        assert proofs.as_good_as_new(loop, budget) > 5
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_decoders_that_take_turns_do_not_disturb_each_other(loop):
+    budget = loop.budgets[-1]
+    assert proofs.drafts_in_turn(loop, budget, 1) == proofs.drafts_in_turn(loop, budget, 99)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # some divide by 0
+@pytest.mark.parametrize("chapter, name, sentence", VARIANTS)
+def test_a_wrong_variant_is_seen_or_harmless_for_a_reason(chapter, name, sentence, last=1):
+    slips, worst = chapter.wrong[name], 0.0
+    loops = [loop for loop in chapter.loops if proofs.stands_in(slips.right, loop)]
+    why = why_harmless(chapter, name, sentence)
+    for loop in loops[:last] if why else loops:
+        if worst < 1e-3:
+            worst = max(worst, proofs.damage(loop, slips, sentence))
+    assert worst < 1e-12 if why else worst > 1e-3, why
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("chapter, name, sentence", [
+    variant for variant in VARIANTS if why_harmless(*variant.values)])
+def test_what_is_harmless_is_so_in_every_loop(chapter, name, sentence):
+    test_a_wrong_variant_is_seen_or_harmless_for_a_reason(chapter, name, sentence, last=None)
+
+
+def test_what_is_said_to_be_harmless_is_a_wrong_variant():
+    for chapter in chapters():
+        known = set(chapter.wrong).union(*chapter.wrong.values())
+        assert set(chapter.harmless) <= known, chapter.number
