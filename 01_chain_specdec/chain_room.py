@@ -44,7 +44,7 @@ LOOPS = [
          family="57K GPT", drawn=True, greedy=True, grow=grow_chain),
     Loop("chain of {}, bigram",
          lambda m, k, sampler, dice: BigramDraft(m.pairs, m.target.config.vocab_size),
-         speculate_chain, budgets=(1, 2, 4, 8), contest=(1, 2, 3, 4, 8, 16),
+         speculate_chain, budgets=(1, 2, 4, 8), contest=(1, 2, 3, 4, 6, 8, 12, 16),
          family="bigram", drawn=True, greedy=True, grow=grow_chain),
 ]
 CHAIN = f"01 {LOOPS[0].title(4)}"  # the lesson's example, as the contest calls it

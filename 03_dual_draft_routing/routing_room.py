@@ -19,12 +19,12 @@ from statistics import mean
 from nanogpt import cli
 from dual_draft_routing import (
     BothHeads,
-    ColderHead,
     HeadDrafter,
     HeadLevels,
     RoutedDrafter,
     RoutedLevels,
     best_nodes,
+    colder,
     mean_confidence,
     route,
 )
@@ -77,9 +77,10 @@ LOOPS = [
     Loop("one head, {} nodes", lambda m, n, sampler, dice: HeadDrafter(m.head, budget=n),
          speculate, walk, budgets=(8, 16), contest=(4, 8, 16, 32), family="one head",
          proof=(2, 4), grow=grow_heads),
-    Loop("one head, colder, {} nodes", lambda m, n, sampler, dice:
-         HeadDrafter(colder(m.head, sampler), budget=n), speculate, walk,
-         budgets=(8,), contest=(4, 8, 16, 32), family="one head", proof=(2, 4)),
+    # As deep as the longest chain that pays, and as sure as the target: a chain is one such tree.
+    Loop("one head, deep, {} nodes", lambda m, n, sampler, dice:
+         HeadDrafter(colder(m.head, sampler.temperature), depth=12, budget=n), speculate, walk,
+         budgets=(8,), contest=(4, 8, 12, 16, 20, 24, 32), family="one head", proof=(2, 4)),
     Loop("one head, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(HeadLevels(m.head), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(4,), contest=(1, 2, 3, 4, 6, 8, 12, 16), family="one head", drawn=True,
@@ -96,11 +97,6 @@ LOOPS = [
          TreeDrafter(RoutedLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(4,), contest=(2, 4, 6, 8, 12), family="two heads", drawn=True, greedy=True),
 ]
-
-
-def colder(head, sampler):
-    """A head that is halfway between temperature 1, which it learned, and the target's."""
-    return ColderHead(head, (1 + sampler.temperature) / 2)
 
 
 def drafters(heads, budget=8, **shape):

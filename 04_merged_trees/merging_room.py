@@ -19,10 +19,10 @@ from importlib import import_module
 from nanogpt import cli
 from dual_draft_routing import (  # chapter 03
     BothHeads,
-    ColderHead,
     HeadDrafter,
     HeadLevels,
     RoutedLevels,
+    colder,
     confidence,
     mean_confidence,
     route,
@@ -66,9 +66,10 @@ LOOPS = [
          TrieDrafter(pair(m.heads, n), n), speculate, walk,
          budgets=(8, 16), contest=(4, 8, 16, 32), family="two heads", proof=(2, 4),
          grow=grow_trie),
-    Loop("trie of both heads, colder, {} nodes", lambda m, n, sampler, dice: TrieDrafter(
-        pair([ColderHead(head, (1 + sampler.temperature) / 2) for head in m.heads], n), n),
-         speculate, walk, budgets=(8,), contest=(4, 8, 16, 32), family="two heads", proof=(2, 4)),
+    Loop("trie of both heads, deep, {} nodes", lambda m, n, sampler, dice: TrieDrafter(
+        pair([colder(head, sampler.temperature) for head in m.heads], n, depth=12), n),
+         speculate, walk, budgets=(8,), contest=(4, 8, 12, 16, 20, 24, 32), family="two heads",
+         proof=(2, 4)),
     Loop("both heads side by side, {} nodes", lambda m, n, sampler, dice:
          MergedDrafter(pair(m.heads, n // 2)), speculate, accept_paths,
          budgets=(8, 16), contest=(4, 8, 16, 32), family="two heads", proof=(6,),
@@ -76,9 +77,9 @@ LOOPS = [
 ]
 
 
-def pair(heads, nodes):
+def pair(heads, nodes, **shape):
     """A HeadDrafter for each head."""
-    return [HeadDrafter(head, budget=nodes) for head in heads]
+    return [HeadDrafter(head, budget=nodes, **shape) for head in heads]
 
 
 # ---------------------------------------------------------------- row for row, on verse and code

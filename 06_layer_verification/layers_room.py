@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from nanogpt import cli
+from block_grow import grow_drawn  # chapter 05
 from block_rules import (
     BlockVerification,
     GreedyBlockVerification,
@@ -38,13 +39,16 @@ from block_rules import (
 )
 from chain_grow import grow_chain  # chapter 01
 from chain_specdec import (
+    BigramDraft,
     GPTDraft,
     acceptance_probability,
     residual,
     speculate_chain,
 )
-from dual_draft_routing import HeadLevels  # chapter 03
+from conditional_marginals import BlockLevels  # chapter 05
+from dual_draft_routing import HeadLevels, RoutedLevels  # chapter 03
 from global_resolution import GR, CappedGR
+from heads_grow import grow_drawn_head  # chapter 03
 from iid_grow import grow_sampled, grow_sampled_head
 from iid_trees import SHAPES, SampledTreeDrafter, as_arrays, shape_of, shape_parents
 from layer_verification import (
@@ -63,7 +67,7 @@ from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import Tables, bias_and_length, tables
 from nanogpt.sampling import Sampler
 from single_step_rules import KSEQ, RRS, TINY, rejection_rounds, smallest_rho
-from tree_attention import TreeGPT, speculate  # chapter 02
+from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
 VOCAB, BRANCHING = 15, 2  # of Table 1, as
 SEEDS, TREES = 20, 1000  # pairs of models, trees drawn from each
@@ -122,6 +126,13 @@ def one_chain(name, contest=(4,)):
                 grow=grow_sampled)
 
 
+def judged_as_a_block(who, levels, contest, grow=None, family=None):
+    """The chain that a drafter of an earlier chapter draws, under BV. levels(m): its model."""
+    return Loop(f"{who}, chain of {{}}, BV", lambda m, k, sampler, dice:
+                TreeDrafter(levels(m), (1,) * k, sampler, dice), speculate, RULES["BV"],
+                budgets=(4,), contest=contest, family=family or who, drawn=True, grow=grow)
+
+
 LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
     "TV + K-SEQ", "LV + RRS", "TV + RRS", "LV + GR", "TV + GR", "TRV", "GBV")),
     # One rule in two loops: chapter 01's, which pays for nothing else, and chapter 02's.
@@ -132,9 +143,16 @@ LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
     two_chains("LV + K-SEQ", (2, 3, 4, 6)).but(
         name="one head, two chains of {}, LV + K-SEQ", family="one head",
         drafter=sampled("multi-chain", 2, 20, head_levels), grow=grow_sampled_head),
-    one_chain("BV", (4, 8, 12, 16)).but(
-        name="one head, chain of {}, BV", family="one head",
-        drafter=sampled("multi-chain", 1, levels=head_levels), grow=grow_sampled_head)]
+    # Each drafter of the other chapters under the better rule of a chain, in its own loop.
+    Loop("chain of {}, bigram, block verification",
+         lambda m, k, sampler, dice: BigramDraft(m.pairs, m.target.config.vocab_size),
+         speculate_chain, block_verification, budgets=(4,), contest=(2, 3, 4, 6), family="bigram",
+         drawn=True, grow=grow_chain),
+    judged_as_a_block("one head", head_levels, (4, 6, 8, 12, 16), grow_drawn_head),
+    judged_as_a_block("routed heads", lambda m: RoutedLevels(m.heads), (4, 6, 8, 12, 16),
+                      family="two heads"),
+    judged_as_a_block("block", lambda m: BlockLevels(m.block), (2, 3, 4, 5), grow_drawn,
+                      family="block drafter")]
 
 
 # ---------------------------------------------------------------- the same trees, without coins

@@ -13,7 +13,7 @@ import routing_room
 from nanogpt import does_it_pay, three_numbers
 from chain_room import foretold
 from chain_specdec import expected_tokens
-from dual_draft_routing import ColderHead, HeadLevels, RoutedLevels
+from dual_draft_routing import ColderHead, HeadLevels, RoutedLevels, colder
 from nanogpt.bench import calibration, tau
 from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
@@ -537,5 +537,5 @@ def test_a_colder_head_is_as_sure_as_its_temperature_says(readers):
     torch.testing.assert_close(mine, usual ** 2 / (usual ** 2).sum(-1, keepdim=True))
     cold.reset()
     assert cold.state is None and head.state is not None
-    assert routing_room.colder(head, Sampler(0)).temperature == 0.5
-    assert routing_room.colder(head, Sampler(1)).temperature == 1
+    assert colder(head, 0).temperature == 0.25
+    assert colder(head, 1).temperature == 1
