@@ -6,7 +6,7 @@
     alpha   the chance that a draft is accepted; or alpha_of(tau, k), from a chain that you have run
 
     >>> best(yours(draft=0.1, rows=50, alpha=0.75))
-    ('chain of 4', 2.06)
+    ('tree of 8 nodes', 2.14)
 
 A round costs its drafter's forwards and one forward of the target. As everywhere,
 

@@ -24,7 +24,7 @@ FAMILIES = {"one head": "#8C1D40", "57K GPT": "#7B3294", "bigram": "#A6611A",
 SPARE = ("#C2185B", "#7F6000", "#00796B", "#6B4C9A", "#B04A00", "#546E7A", "#9E5F8A")  # more loops
 FASTER = (0.5, 1, 1.5, 2, 3)  # the lines of equal speed-up
 GREYS = {("03", "one head, deep, {} nodes"): "trees, one head",  # named on the map of the best
-         ("02", "chain with side shoots, {} drafts, 57K GPT"): "with side shoots",
+         ("02", "chain with side shoots, {} drafts, 57K GPT"): "side shoots",
          ("02", "picked tree {}, 57K GPT"): "picked trees, GPT"}
 FRONT = {"one head": "one head that reads the target's states", "two heads": "two such heads",
          "57K GPT": "a small GPT",
