@@ -188,7 +188,7 @@ def test_rivals_and_slots_are_asked_about_the_same_letters():
     _, hidden = target(torch.tensor([text]))
     levels.observe(text[:3], hidden, [0, 1, 2])
     for name, tokens, parents in ("slot 1", [4], [-1]), ("lookup", [0], [0]):
-        wanted = torch.softmax(levels.level(tokens, parents) / T, -1)
+        wanted = torch.softmax(levels.level(tokens, parents) / T, -1).float()
         torch.testing.assert_close(found[name][1], wanted)
 
 
