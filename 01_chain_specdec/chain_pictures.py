@@ -74,7 +74,7 @@ def draw_reading(found, T=1):
     """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
     curve = dict(found["tables"][f"{T:g}"]["curve"])
     read = interpolate(curve, 5) / curve[1]
-    return draw_times("Five tokens read at once cost little more than one", {
+    return draw_times("Five tokens read at once cost far less than five", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.2f} c(1)": [(read, "verify", "5 rows")]})
 
@@ -128,15 +128,16 @@ def draw_every_k(found, again, T=1):
         color = FAMILIES[drafter]
         speed = {k: fast[name][2] for k, name in names.items()}
         ax.plot(ticks, [speed.get(k, nan) for k in ticks], "o-", color=color, markersize=4)
-        ax.plot(list(names), [hollow[name][2] for name in names.values()], "o", color=color,
-                markersize=5, markerfacecolor="white", zorder=4)
-        ax.annotate(drafter, (8, speed[8]), (9, 4 if drafter == best_drafter else -15),
+        ax.plot(ticks, [hollow[names[k]][2] if names.get(k) in hollow else nan for k in ticks],
+                "o", color=color, markersize=5, markerfacecolor="white", zorder=4)
+        k, below = (8, 4) if drafter == best_drafter else (6, -24)
+        ax.annotate(drafter, (k, speed.get(k, speed[8])), (9 if below > 0 else -40, below),
                     textcoords="offset points", color=color)
         for k, name in names.items():
             if name == best or name in level:
                 ax.plot(k, speed[k], "o", color=color, markersize=11)
     k = lines[best]["budget"]
-    ax.annotate(f"{fast[best][2]:.2f}x", (k, fast[best][2]), (0, 9), textcoords="offset points",
+    ax.annotate(f"{fast[best][2]:.2f}x", (k, fast[best][2]), (0, -26), textcoords="offset points",
                 ha="center")
     ax.axhline(1, color=INK, linewidth=1.4)
     ax.text(1, 0.99, "plain decoding", va="top")
