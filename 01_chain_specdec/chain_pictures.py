@@ -137,8 +137,7 @@ def draw_every_k(found, again, T=1):
             if name == best or name in level:
                 ax.plot(k, speed[k], "o", color=color, markersize=11)
     k = lines[best]["budget"]
-    ax.annotate(f"{fast[best][2]:.2f}x", (k, fast[best][2]), (0, -26), textcoords="offset points",
-                ha="center")
+    ax.annotate(f"{fast[best][2]:.2f}x", (k, fast[best][2]), (9, 4), textcoords="offset points")
     ax.axhline(1, color=INK, linewidth=1.4)
     ax.text(1, 0.99, "plain decoding", va="top")
     ax.set_ylim(0.8, 1.12 * fast[best][2])
