@@ -83,7 +83,7 @@ def draw_prices(found, T=1):
         for name, at in zip(names, zip(x, y, strict=True), strict=True):
             ax.annotate(f"{lines[name]['drafts']:.0f}", at, (3, -14) if right else (-3, 6),
                         textcoords="offset points", color=color, ha="left" if right else "right")
-        end, shift = (0, (3, -14)) if label == "chain" else (-1, (8, -3))
+        end, shift = (0, (-36, -16)) if label == "chain" else (-1, (8, -3))
         ax.annotate(label, (x[end], y[end]), shift, textcoords="offset points", color=color)
     draw_ground(ax, 6.6, 5.2)
     return plain_frame(ax, "Second guesses add tokens,\nand cost more than they add",
