@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from collections import defaultdict
 from functools import cache
 
 import torch
@@ -122,11 +123,11 @@ class SlotLevels(BlockLevels):
         return self.h[self.depth - 1].expand(len(tokens), -1)
 
 
-# For the second lesson: what is the lookup worth to a draw, and what is a shape worth to a pick?
+# For the second lesson: what is the lookup worth to draws, and what is a shape worth to picks?
 PICKED = Loop("block, picked tree {}", lambda m, shape, sampler, dice:
               TreeDrafter(BlockLevels(m.block), shape), speculate, walk)
-SLOTS = Loop("block, drawn chain of {}, slots alone", lambda m, k, sampler, dice:
-             TreeDrafter(SlotLevels(m.block), (1,) * k, sampler, dice), speculate, multi_round,
+SLOTS = Loop("block, drawn tree {}, slots alone", lambda m, shape, sampler, dice:
+             TreeDrafter(SlotLevels(m.block), shape, sampler, dice), speculate, multi_round,
              drawn=True)
 
 
@@ -317,7 +318,7 @@ def siblings_with_repetition(p, q, dice):
 
 
 def urns():
-    """Six times somebody looked at a draw, and the judge was not told.
+    """Six times the draft came by one law, and the judge was told another.
 
     -> {what was done: (chapter, how often token 0 is written, by enumeration, its p)}
     """
@@ -332,7 +333,7 @@ def urns():
         "the surer of two draws": ("03", two, surer),
         "the better of two walks": ("04", even, lambda dice: better_of_two_walks(even, dice)),
         "the heap's choice, told q": ("05", even, lambda dice: first_token(0, even, heap, dice)),
-        "hidden after the draw": ("05", two, lambda dice: hidden_if_rare(two, two, dice)),
+        "hidden after the draw": ("here", two, lambda dice: hidden_if_rare(two, two, dice)),
         "equal siblings, told unequal": (
             "06", three, lambda dice: siblings_with_repetition(three, wide, dice)),
     }
@@ -478,20 +479,28 @@ def worths(network, text, budget=12):
 
 
 @torch.inference_mode()
-def slot_distances(network, texts, start=16):
-    """How far slot 2 is from the target's p after the text's own letter: total variation, (n, 2),
-    of the slot alone and with the lookup, at all positions from `start` on."""
-    target, table, found = network.target, transitions_of(network).cpu(), []
+def slots_beside(network, texts, rivals, T=1.0, start=16):
+    """What the target and its drafters say of the same tokens: after the text's own letters, at all
+    positions from `start` on.
+
+    rivals: {name: a function, token ids (1, T) -> logits (T, V)}, which read one letter more than
+    the pass -> {"slot 1", "slot alone" and "lookup" (both of slot 2), rivals: p and q, (n, V) each}
+    """
+    target, table, found = network.target, transitions_of(network).cpu(), defaultdict(list)
     for text in texts:
-        block = BlockDraft(network)
-        logits, hidden = target(torch.tensor([text]))
-        p = torch.softmax(logits[0].float().cpu(), -1)  # row i: what follows token i
+        block, tokens = BlockDraft(network), torch.tensor([text])
+        logits, hidden = target(tokens)
+        p, *others = (torch.softmax(row.float().cpu() / T, -1)  # row i: what follows token i
+                      for row in (logits[0], *(rival(tokens) for rival in rivals.values())))
         for at in range(1, len(text) - 2):
             block.observe(text[at - 1:at], hidden, [at - 1])
             if at >= start:
                 slots = block.logits(text[at], len(text))
-                first = torch.softmax(slots[0] + table[0, text[at]], -1)
-                after = torch.softmax(slots[1] + table[1], -1)  # row v: after the letter v
-                found.append([float((p[at + 1] - law).abs().sum() / 2)
-                              for law in (first @ after, after[text[at + 1]])])
-    return torch.tensor(found)
+                first = torch.softmax((slots[0] + table[0, text[at]]) / T, -1)
+                after = torch.softmax((slots[1] + table[1]) / T, -1)  # row v: after the letter v
+                found["slot 1"].append((p[at], first))
+                for name, q in zip(("slot alone", "lookup", *rivals), (
+                        first @ after, after[text[at + 1]], *(law[at + 1] for law in others)),
+                        strict=True):
+                    found[name].append((p[at + 1], q))
+    return {name: [*map(torch.stack, zip(*pairs, strict=True))] for name, pairs in found.items()}

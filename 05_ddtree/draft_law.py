@@ -3,18 +3,19 @@
 A draft comes by some law q': drawn from a distribution, chosen for sure, drawn and sometimes
 hidden. With probability h = 1 - sum(q') nothing is sent, and the target writes a token of its own.
 The rule is told q, accepts with a = min(1, p/q), and after a rejection draws from r, the residual
-of p and q. With d = q' - q and S = the sum of d a over all tokens, the text has
+of p and q, with fresh dice. With d = q' - q and S = the sum of d a over all tokens, the text has
 
-    p + d a - S r + h (p - r) .
+    p + d a + h p - (S + h) r .
 
-So it has p if q' = q. And where a draft is always sent and p is nowhere 0, only then: a judge needs
-to know by which law the draft reached it, and nothing else. The walk of chapter 02 is told nothing,
-for it looks at no draft before it has drawn.
+So it has p if q' = q. And where a draft is always sent and p is nowhere 0, only then: a judge with
+the right p and fresh dice needs to know by which law the draft reached it, and nothing else. The
+walk of chapter 02 is told nothing, for it looks at no draft before it has drawn. Where p = q there
+is no r, and none is needed: a = 1 and S = -h, so r drops out.
 
 Proof. The draft x comes with q'(x) and is accepted with a(x). That is q a + d a; and q a =
 min(p, q). With h nothing is sent, which writes h p. The rest, 1 - h - sum(min(p, q)) - S, is
 rejected and drawn from r. By chapter 01 the first part of it, (1 - sum(min(p, q))) r = max(p - q,
-0), makes p of min(p, q). What is left is d a - S r + h p - h r.
+0), makes p of min(p, q). What is left is d a + h p - (S + h) r.
 
 Only then: let h = 0 and d a = S r everywhere. Where q > p, r is 0, so d a is 0, and a is not, for
 p > 0: d is 0. Elsewhere a = 1, so d = S r. The sum of d over all tokens is then S, and it is 0, for
@@ -51,11 +52,11 @@ def written(p, q, law):
 
 
 def error(p, q, law):
-    """By how much that differs from p: d a - S r + h (p - r). (V,), (V,), (V,) -> (V,)
+    """By how much that differs from p: d a + h p - (S + h) r. (V,), (V,), (V,) -> (V,)
 
-    Example: p = (.5, .5), q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0):
-    d a = (0, -.2), r = (0, 1), h = .2: (.1, -.1).
+    Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0):
+    d a = (0, -.2), h = .2, S + h = 0: (.16, -.16).
     """
     a = torch.tensor([acceptance_probability(p, q, x) for x in range(len(p))], dtype=p.dtype)
     moved, hidden, r = (law - q) * a, 1 - law.sum(), residual(p, q)  # d a, h, r
-    return moved - moved.sum() * r + hidden * (p - r)
+    return moved + hidden * p - (moved.sum() + hidden) * r

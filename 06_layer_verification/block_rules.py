@@ -14,13 +14,13 @@ Sources: BV: Sun et al. 2025 (2403.10444). GBV: Thomas & Pal 2026 (2602.16961). 
 import numpy as np
 import torch
 
-from chain_specdec import acceptance_probability, residual  # chapter 01
+from chain_specdec import residual  # chapter 01
 from layer_verification import TreeRule
 from single_step_rules import TINY
 
 
 def coin(weight, target, draft):
-    """min(1, weight target / draft) for tokens that were drawn; three arrays (B,) -> (B,)."""
+    """min(1, weight target / draft) for tokens that were drawn; numbers, or arrays (B,)."""
     # In this order nothing overflows, however small the draft's probability is.
     return np.minimum(draft, weight * target) / np.maximum(draft, TINY)
 
@@ -34,11 +34,11 @@ def block_verification(drafted, draft_probs, target_probs, dice):
     drafted: K tokens; draft_probs: K rows (V,), what they were drawn from; target_probs (K + 1, V).
     -> n, how many drafts are accepted, and the next token, which is always the target's.
     """
-    # a[i]: P[the accepted path goes through draft i | the drafts down to i]. It is chapter 01's
-    # coin, min(1, a p / q): a stands before p, since the target wants so much of p here.
+    # a[i]: P[the accepted path goes through draft i | the drafts down to i].
     a = [1.0]
     for i, token in enumerate(drafted):
-        a.append(acceptance_probability(a[i] * target_probs[i], draft_probs[i], token))
+        p, q = float(target_probs[i][token]), float(draft_probs[i][token])
+        a.append(float(coin(a[i], p, q)))
     if dice.flip(a[-1]):  # the last draft is asked first: nothing goes on from it
         return len(drafted), dice.draw(target_probs[len(drafted)])
     for n in reversed(range(len(drafted))):

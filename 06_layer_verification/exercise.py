@@ -22,7 +22,7 @@ from block_rules import TINY
 
 
 def coin(weight, target, draft):
-    """min(1, weight target / draft) for tokens that were drawn; three arrays (B,) -> (B,)."""
+    """min(1, weight target / draft) for tokens that were drawn; numbers, or arrays (B,)."""
     raise NotImplementedError("not yet: coin")
 
 
@@ -89,4 +89,4 @@ def stop_probabilities(scores, flow):
     raise NotImplementedError("not yet: stop_probabilities")
 
 
-# make_exercises.py knows by this line whether you have written here: 7e703b38e7f6
+# make_exercises.py knows by this line whether you have written here: 67fcd36256cf

@@ -1,4 +1,4 @@
-"""Pictures of this chapter: a rule as water in pipes, a layer's shares, a tree with its numbers,
+"""Pictures of this chapter: a rule as water in pipes, a tree with its numbers,
 where a path ends, what a rule adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows; hatched is what was drawn
@@ -100,7 +100,8 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0):
     drawn = 1 + unseen / draft_probs.sum() if unseen else 0  # for each that is offered
     starts = side_by_side([mass * (drawn or 1) for mass, _ in flows.values()], level.mean())
     ends = side_by_side(np.maximum(out, target_mass), level.mean())
-    for x, name in (0, "drafter"), (last, "accepted"):
+    heads = ("of what is offered", "of what is wanted") if k == 1 else ("drafter", "accepted")
+    for x, name in zip((0.5, 1.5) if k == 1 else (0, last), heads, strict=True):
         say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass, mass * drawn)
@@ -108,28 +109,12 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0):
         for z in np.flatnonzero(shares) if k > 1 else ():
             draw_pipe(ax, (1, y), (2, level[z]), shares[z])
     if unseen:
-        say(ax, 0.5, level[-1] + 0.27, f"thrown away unseen: {two_digits(unseen)}", color=RED)
+        say(ax, 0.5, level[-1] + 0.27, f"hatched: {two_digits(unseen)} unseen", color=RED)
     for z, y in enumerate(level):
         draw_pipe(ax, (k, y), (last, ends[z]), out[z], target_mass[z])
         draw_node(ax, (k, y), "etm"[z], GREY)
     return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.6, -0.4))
-
-
-def draw_shares(shares, title):
-    """How much of a layer each node gets: {rule: {node: share}}; a node without a name is hatched,
-    for nobody gets its share."""
-    ax = new_axes(height=2.2)
-    for y, (rule, parts) in enumerate(shares.items()):
-        at = 0.0
-        say(ax, -0.02, y, rule, ha="right")
-        for node, width in parts.items():
-            look = {"color": tint(BLUE, 0.6), "edgecolor": "white"} if node else UNSEEN
-            ax.barh(y, width, 0.6, at, **look)
-            say(ax, at + width / 2, y, f"{node or 'lost'}\n{short(width)}",
-                path_effects=[withStroke(linewidth=3, foreground="white")] if not node else None)
-            at += width
-    return canvas(ax, title, (-0.1, 1.02), (len(shares) - 0.5, -0.5))
 
 
 # ---------------------------------------------------------------- a tree
@@ -174,14 +159,15 @@ def draw_ends(trees, node, title):
     line(-0.11, "drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}", color=FAINT)
     asked = trees[0][2][:3].sum()
     ax.plot([0, 0, asked, asked], [-0.015, -0.04, -0.04, -0.015], color=INK, linewidth=1.2)
-    say(ax, 0, -0.1, "what is left: " + " / ".join(
-        short(x / asked) for x in trees[0][2][:3]), ha="left")
+    say(ax, 0, -0.1, "each time what is left is cut alike:\n" + ", ".join(
+        f"{name} {short(x / asked)}" for name, x in zip(NODES, trees[0][2][:3], strict=False)),
+        ha="left")
     for drawn, chance, ends in trees:
         parts, middle, at = dict(zip(NODES, ends, strict=True)), y + chance / 2, 0.0
         for name, width in parts.items():
             ax.barh(middle, width, 0.95 * chance, at, edgecolor="white", linewidth=width > 0.02,
                     color=tint(BLUE, 1 if name == node else 0.4))
-            if width > 0.02:
+            if width > 0.04:
                 say(ax, at + width / 2, middle, f"{name}\n{short(width)}" if width > 0.1 else name,
                     color="white" if name == node else INK,
                     rotation=0 if width > 0.02 * len(name) else 90)
@@ -197,41 +183,50 @@ def draw_ends(trees, node, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_lengths(toy, real, title):
+def draw_lengths(toy, real, fastest, title):
     """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
 
-    toy: {K: percent}, exact; real: {K: of layers_room.gain}, with two standard errors.
+    toy: {K: percent}, exact; real: {drafter: {K: of layers_room.gain}}, with two standard errors;
+    fastest: {drafter: the K that the clock prefers}, which gets a ring.
     """
-    ax = new_axes(height=3.4)
+    ax = new_axes(height=4.0)
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
     say(ax, max(toy), toy[max(toy)], "  e and t, exactly", ha="left", color=FAINT)
-    tops = [more for *_, more, _ in real.values()]
-    ax.errorbar(list(real), tops, [2 * error for *_, error in real.values()], fmt="o-", color=BLUE,
-                capsize=3)
-    say(ax, max(real), tops[-1], "  our GPTs", ha="left", color=BLUE)
+    for side, color, (name, gains) in zip((-1, 1), (INK, BLUE), real.items(), strict=True):
+        at = [K + 0.08 * side for K in gains]  # beside each other, so that both errors are seen
+        tops = [more for *_, more, _ in gains.values()]
+        ax.errorbar(at, tops, [2 * error for *_, error in gains.values()], fmt="o-", color=color,
+                    capsize=3)
+        here = [*gains].index(fastest[name])
+        ax.plot(at[here], tops[here], "o", color=RED, fillstyle="none", markersize=14)
+        say(ax, at[-1], tops[-1] - 1.2 * side, f"   {name}", ha="left", color=color)
+    say(ax, 0.7, 24, "bars: two standard errors\nring: its fastest length", ha="left", color=INK)
     plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")
-    ax.set_xlim(0.5, max(real) + 2.5)
-    ax.set_xticks(list(real))
+    ax.set_xlim(0.5, max(gains) + 3.2)
+    ax.set_xticks(list(gains))
     return ax
 
 
 def draw_gains(tau, title):
     """Tokens a round of every rule on the same trees: TV's in grey, and from there to LV's.
 
-    tau: of layers_room.tau_by_tree.
+    tau: of layers_room.tau_by_tree. The bars are two standard errors of the difference, tree by
+    tree: to TV with the same rule; to TV with RRS where there is none.
     """
     ax = new_axes(height=3.0)
     names = [name.removeprefix("LV + ") for name in tau if not name.startswith("TV + ")]
     for y, name in enumerate(names):
         after = tau.get(f"LV + {name}", tau.get(name)).mean()
+        apart = tau.get(f"LV + {name}", tau.get(name)) - tau.get(f"TV + {name}", tau["TV + RRS"])
+        error = 2 * apart.std(ddof=1) / len(apart) ** 0.5
         if f"TV + {name}" in tau:
             before = tau[f"TV + {name}"].mean()
             ax.annotate("", (after, y), (before, y),
                         arrowprops={"arrowstyle": "-", "color": tint(BLUE, 0.5), "linewidth": 4})
             ax.plot(before, y, "o", color=GREY, markersize=9)
             say(ax, before, y, f"TV {before:.2f}  ", ha="right", color=FAINT)
-        ax.plot(after, y, "o", color=BLUE, markersize=9)
-        say(ax, after, y, f"   {after:.2f}", ha="left")
+        ax.errorbar(after, y, xerr=error, fmt="o", color=BLUE, markersize=9, capsize=4)
+        say(ax, after + error, y, f"  {after:.2f}", ha="left")
     plain_frame(ax, title, "tokens a round, the same trees")
     ax.set_yticks(range(len(names)), [f"LV + {name}" if f"TV + {name}" in tau else name
                                       for name in names])

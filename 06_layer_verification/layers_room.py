@@ -61,6 +61,7 @@ from layer_verification import (
     stop_probabilities,
 )
 from nanogpt.chapter import Loop
+from nanogpt.does_it_pay import behind, speedups
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -282,9 +283,12 @@ def main(argv=None):
 # ---------------------------------------------------------------- the lesson's checks, exactly
 
 
-def check(rule, p, q):
-    """Print what a rule with the arguments of chapter 01's `accept` writes and accepts on a chain
-    of two tokens, e and t, and how far chapter 01's loop with it is from plain decoding.
+PAIRS = [0, 0], [0, 1], [1, 0], [1, 1]  # the texts of two tokens, e and t
+
+
+def on_two_drafts(rule, p, q):
+    """A rule with the arguments of chapter 01's `accept` on every chain of two tokens, e and t
+    -> [((drafts, the text's first two tokens, how many drafts are accepted), its probability)].
 
     p, q (2,): of target and drafter, at both positions.
     """
@@ -294,17 +298,60 @@ def check(rule, p, q):
         text = [*drafts[:n], token]
         return drafts, (text + [dice.draw(p)] * (n == 0))[:2], n
 
-    drafter, found = ToyDraft(ToyModel(99, vocab=2)), list(outcomes(run))
+    return list(outcomes(run))
+
+
+def check(rule, p, q):
+    """Print what a rule writes and accepts, see on_two_drafts, and how far chapter 01's loop with
+    it is from plain decoding."""
+    drafter, found = ToyDraft(ToyModel(99, vocab=2)), on_two_drafts(rule, p, q)
     bias = loop_bias(lambda target, dice: speculate_chain(
         target, drafter, [0, 1], 2, Sampler(1), dice, rule), Sampler(1), 2, 5, ToyModel(5, 2))
-    for text in ([0, 0], [0, 1], [1, 0], [1, 1]):
+    for text in PAIRS:
         share = sum(chance for (_, written, _), chance in found if written == text)
         print("".join("et"[x] for x in text), f"is written with {share:.2f}, "
               f"plain: {p[text].prod():.2f}")
     both = sum(chance for (drafts, _, n), chance in found if drafts[0] and n == 2)
     print(f"if t is first, both are accepted with {both / q[1]:.2f}")
     print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
-    print("in the loop, two rounds, total variation: " + ("0" if bias < 1e-12 else f"{bias:.3f}"))
+    print("in the loop, two rounds, total variation: " + exactly(bias))
+
+
+def exactly(bias):
+    """A total variation in words: rounding is 0."""
+    return "0" if bias < 1e-12 else f"{bias:.3f}"
+
+
+def print_wrong(rules, p, q):
+    """Print how far the text of each rule is from the target's, and what it accepts.
+
+    rules: {name: rule}, see on_two_drafts.
+    """
+    rows = []
+    for name, rule in rules.items():
+        found = on_two_drafts(rule, p, q)
+        off = [float(p[text].prod()) - sum(chance for (_, written, _), chance in found
+                                           if written == text) for text in PAIRS]
+        rows.append([name, exactly(sum(map(abs, off)) / 2),
+                     f"{sum(chance * n for (*_, n), chance in found):.2f}"])
+    cli.print_table(["", "total variation", "drafts accepted"], rows)
+
+
+def print_pairs(found, pairs):
+    """Print two methods of a contest at T = 1 side by side: what the second takes more, text by
+    text, with two standard errors; within them they are level.
+
+    found: see does_it_pay.load; pairs: {how the line is called: (a method, its rival)}.
+    """
+    fast, rows = speedups(found, 1), []
+    for title, pair in pairs.items():
+        more, error = behind(found, 1, pair[0])[pair[1]]
+        tokens, prices, quotients = zip(*(fast[name] for name in pair), strict=True)
+        rows.append([title, "{:.2f}  {:.2f}".format(*tokens), "{:.2f}  {:.2f}".format(*prices),
+                     "{:.2f}x  {:.2f}x".format(*quotients), f"{more:+.2f} +- {error:.2f}",
+                     "level" if abs(more) <= error else "slower" if more > 0 else "faster"])
+    cli.print_table(["T = 1", "tokens a round", "price", "speed-up", "ms a token", "so it is"],
+                    rows)
 
 
 def drafts_accepted(rule, p, q, K):
@@ -327,7 +374,7 @@ def print_changes(shape, changes):
             (f"change {i}", LayerVerification, change) for i, change in enumerate(changes, 1))):
         with replaced(import_module("layer_verification"), **change):
             bias, length = bias_and_length(lift(RRS), shape, models)
-        rows.append([name, "0" if bias < 1e-12 else f"{bias:.3f}", f"{length:.3f}"])
+        rows.append([name, exactly(bias), f"{length:.3f}"])
     cli.print_table(["RRS with", "total variation", "drafts accepted"], rows)
 
 
@@ -370,6 +417,12 @@ def first_no(drafted, draft_probs, target_probs, dice):
         if sent == 1 or not dice.flip(max(a[n] - sent, 0.0) / (1 - sent)):
             return n - 1, dice.draw(residual(a[n - 1] * target_probs[n - 1], draft_probs[n - 1]))
     return len(drafted), dice.draw(target_probs[len(drafted)])
+
+
+def settled_on_each_tree(shape, scores, flow):
+    """What a node sends on is what its children on this tree score, not its flow."""
+    sent = np.stack([scores[:, [*kids]].sum(-1) for kids in shape.children], axis=1)
+    return end_probabilities(shape, scores, sent[:, :, None])
 
 
 def root_by_equation_1(shape, scores, flow):
@@ -443,13 +496,12 @@ WRONG = {
         "leaves have a part in A: lossless, but shorter": ("layer.inner", "layer.rows"),
     }),
     "end_probabilities": slips(end_probabilities, {
+        "each tree settles its own accounts": settled_on_each_tree,
         "0 is divided by 0 at the root": root_by_equation_1,
     }),
     "block_verification": slips(block_verification, {
-        "each score knows of its own draft only": ("a[i] * target_probs[i]", "target_probs[i]"),
-        "a score may exceed 1": (
-            "acceptance_probability(a[i] * target_probs[i], draft_probs[i], token)",
-            "float(a[i] * target_probs[i][token] / draft_probs[i][token])"),
+        "each score knows of its own draft only": ("coin(a[i], p, q)", "coin(1, p, q)"),
+        "a score may exceed 1": ("coin(a[i], p, q)", "a[i] * p / q"),
         "the coins are asked from the root, up to the first that fails": first_no,
         "a draft that is asked says yes with its whole score": (
             "max(a[n] - sent, 0.0) / (1 - sent)", "a[n]"),

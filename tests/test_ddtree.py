@@ -177,6 +177,21 @@ def test_slots_alone_are_the_marginals():
         torch.testing.assert_close(found, wanted[depth].expand(len(tokens), -1))
 
 
+def test_rivals_and_slots_are_asked_about_the_same_letters():
+    target = random_gpt(1)
+    network = random_drafter(target, 1, transition=True)
+    text, T = [1, 2, 3, 4, 0, 1], 0.5
+    found = wrong.slots_beside(
+        network, [text], {"the target itself": lambda tokens: target(tokens)[0][0]}, T, start=3)
+    torch.testing.assert_close(*found["the target itself"])
+    levels = wrong.BlockLevels(network)
+    _, hidden = target(torch.tensor([text]))
+    levels.observe(text[:3], hidden, [0, 1, 2])
+    for name, tokens, parents in ("slot 1", [4], [-1]), ("lookup", [0], [0]):
+        wanted = torch.softmax(levels.level(tokens, parents) / T, -1).float()
+        torch.testing.assert_close(found[name][1], wanted)
+
+
 @pytest.mark.parametrize("decode, make", [
     (decode_ddtree, DDTreeDrafter), (decode_conditional, ConditionalTreeDrafter)])
 @pytest.mark.parametrize("temperature", [0, 1.5])
