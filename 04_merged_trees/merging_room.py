@@ -183,7 +183,7 @@ def replayed(budgets, places, honest=None):
 SHOWN = {  # the lesson's table: {row: its method}
     "the surer head": "routed", **{name: name for name in (
         *RECORDS, "side by side", "trie in turns", "trie")},
-    "each prompt's own head": "prompt's own head", "one head for both": "trained on both",
+    "prompt's own head": "prompt's own head", "one head for both": "trained on both",
     "the oracle": "oracle"}
 PIECE = 32  # tokens of one kind, in a text that changes between both
 
