@@ -104,6 +104,6 @@ def step_round(args, dataset, device, prompt):
         one, tokenizer.decode, tokenizer.vocab_size, chapter="04", title="Merged trees",
         rule="walk", drafted="heads", names=["the verse head", "the code head", "both heads"],
         groups=one["groups"], guesses=one["guesses"], c=one["c"],
-        scores_are="c, the probability of the whole path, the higher of two",
+        scores_are="c of the path, the higher of two",
         subtitle="0.8M target, the best 8 guesses of a head for verse and one for code",
         say_verify="What both heads guessed is read once: one draw will serve both.")
