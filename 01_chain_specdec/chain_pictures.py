@@ -3,6 +3,8 @@
 Blue is what is accepted, grey what is rejected, orange the target's own, light blue the drafter's.
 """
 
+from math import nan
+
 from matplotlib.patches import Rectangle
 
 from chain_room import CHAIN, LOOPS, round_in_steps
@@ -72,7 +74,7 @@ def draw_reading(found, T=1):
     """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
     curve = dict(found["tables"][f"{T:g}"]["curve"])
     read = interpolate(curve, 5) / curve[1]
-    return draw_times("Reading is cheap, writing is not", {
+    return draw_times("Five tokens read at once cost far less than five", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.2f} c(1)": [(read, "verify", "5 rows")]})
 
@@ -82,13 +84,13 @@ def draw_round(found):
 
     found: a stored contest.
     """
-    tau, draft, verify, price = round_in_steps(found, CHAIN)
-    rest = price - draft - verify
+    tau, draft, _, verify, price = round_in_steps(found, CHAIN)
+    rest, whole = price - draft - verify, int(tau)
     return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
-        f"one round: {draft:.2f} + {verify:.2f} + {rest:.2f} = {price:.2f} plain steps": [
-            (draft, "draft", f"draft\n{draft:.2f}"), (verify, "verify", f"verify\n{verify:.2f}"),
-            (rest, "rest", "")],
-        f"{tau:.2f} tokens by plain decoding": [(tau, "verify", f"{tau:.2f} plain steps")]})
+        f"a round: draft {draft:.2f} + verify {verify:.2f} + rest {rest:.2f} = {price:.2f}": [
+            (draft, "draft", "draft"), (verify, "verify", "verify"), (rest, "rest", "")],
+        f"the same {tau:.2f} tokens by plain decoding": [
+            *[(1, "verify", "one token")] * whole, (tau - whole, "verify", f"{tau - whole:.2f}")]})
 
 
 def draw_repair(title, target_probs, parts):
@@ -105,42 +107,44 @@ def draw_repair(title, target_probs, parts):
         ax.text(most, below[most] + part[most] / 2, name, ha="center", va="center")
         below = below + part
     ax.plot(names, target_probs, "_", color=INK, markersize=75, markeredgewidth=2.4)
+    ax.text(0.35, float(target_probs[0]), "p", va="center")
     ax.set_ylim(0, 0.65)
     return plain_frame(ax, title, None, "probability")
 
 
-def draw_every_k(found, T=1):
+def draw_every_k(found, again, T=1):
     """The speed-up of both drafters over K. Large dots: the fastest, and all that are level with
     it. -> Axes
 
-    found: a stored contest.
+    found, again: two stored contests; hollow dots are the second's.
     """
-    fast, lines = speedups(found, T), table_of(found, T)
+    fast, lines, hollow = speedups(found, T), table_of(found, T), speedups(again, T)
     curves = {loop.family: {lines[name]["budget"]: name for name in lines
                             if lines[name].get("loop") == loop.name} for loop in LOOPS}
     best, level = leaders(found, T, [name for ks in curves.values() for name in ks.values()])
     ax, best_drafter = new_axes(height=3.6), lines[best]["family"]
+    ticks = sorted({k for names in curves.values() for k in names})
     for drafter, names in curves.items():
         color = FAMILIES[drafter]
-        speed = {k: fast[name][2] for k, name in sorted(names.items())}
-        ax.plot(list(speed), list(speed.values()), "o-", color=color, markersize=4)
-        *_, near, last = speed
-        ax.annotate(drafter, (near, speed[near]), (4, 8 if drafter == best_drafter else -18),
+        speed = {k: fast[name][2] for k, name in names.items()}
+        ax.plot(ticks, [speed.get(k, nan) for k in ticks], "o-", color=color, markersize=4)
+        ax.plot(ticks, [hollow[names[k]][2] if names.get(k) in hollow else nan for k in ticks],
+                "o", color=color, markersize=5, markerfacecolor="white", zorder=4)
+        k, below = (8, 4) if drafter == best_drafter else (6, -24)
+        ax.annotate(drafter, (k, speed.get(k, speed[8])), (9 if below > 0 else -40, below),
                     textcoords="offset points", color=color)
         for k, name in names.items():
             if name == best or name in level:
                 ax.plot(k, speed[k], "o", color=color, markersize=11)
-        if drafter == best_drafter:
-            k = lines[best]["budget"]
-            ax.annotate(f"{speed[k]:.2f}x", (k, speed[k]), (0, 9), textcoords="offset points",
-                        ha="center")
+    k = lines[best]["budget"]
+    ax.annotate(f"{fast[best][2]:.2f}x", (k, fast[best][2]), (9, 4), textcoords="offset points")
     ax.axhline(1, color=INK, linewidth=1.4)
     ax.text(1, 0.99, "plain decoding", va="top")
     ax.set_ylim(0.8, 1.12 * fast[best][2])
-    ax.set_xticks(sorted({k for names in curves.values() for k in names}))
+    ax.set_xticks(ticks)
     ks = sorted(lines[name]["budget"] for name in (best, *level))
-    said = f"K = {ks[0]} is the fastest" if len(ks) == 1 else f"K = {ks[0]} to {ks[-1]} are level"
-    return plain_frame(ax, f"{said}; {last} is too long", "K, the drafts of a round",
+    said = f"K = {ks[0]} is the best" if len(ks) == 1 else f"K = {ks[0]} to {ks[-1]} are level"
+    return plain_frame(ax, f"The {best_drafter} wins; its {said}", "K, the drafts of a round",
                        "tau / price = speed-up")
 
 

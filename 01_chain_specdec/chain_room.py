@@ -17,6 +17,7 @@ from chain_specdec import (
     residual,
     speculate_chain,
 )
+from nanogpt.bench import interpolate
 from nanogpt.chapter import Loop, Model
 from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
@@ -132,29 +133,19 @@ HARMLESS = {  # the proofs cannot see them, and here is why
 
 
 def round_in_steps(found, name, T=1):
-    """-> tau, and the prices of drafting, of verifying and of the whole round in plain steps.
+    """-> tau, and in plain steps the prices of drafting, of a forward of 5 rows that was timed
+    alone, of verifying in the loop, and of the whole round.
 
-    found: a stored contest, see nanogpt.does_it_pay.load; name: of a method in it. The rest of a
-    round: coins, commit, the loop. All are rounded as they are shown, so that every sum and
+    found: a stored contest, see nanogpt.does_it_pay.load; name: of a chain of 4 in it. The rest of
+    a round: coins, commit, the loop. All are rounded as they are shown, so that every sum and
     quotient on the page comes out.
     """
     line, (tau, price, _) = table_of(found, T)[name], speedups(found, T)[name]
     step = sum(line["ms"]) / sum(line["rounds"]) / price  # the milliseconds of a plain step
     draft, verify, *_ = line["verbs"]
-    return [round(number, 2) for number in (tau, draft / step, verify / step, price)]
-
-
-def next_draft(found, k=4, T=1):
-    """Does draft number k + 1 of the GPT's chain pay? -> the tokens that it adds, the plain steps
-    that it costs, and the speed-up of the round so far.
-
-    A draft's price is the mean of all behind the k-th, up to the longest chain.
-    """
-    lines = {line["budget"]: speedups(found, T)[name] for name, line in table_of(found, T).items()
-             if line.get("loop") == LOOPS[0].name}
-    longest = max(lines)
-    price = (lines[longest][1] - lines[k][1]) / (longest - k)
-    return alpha_of(lines[k][0], k) ** (k + 1), price, lines[k][2]
+    alone = interpolate(dict(found["tables"][f"{T:g}"]["curve"]), 5)
+    return [round(number, 2) for number in (
+        tau, draft / step, alone / step, verify / step, price)]
 
 
 def foretold(measured, k=4):
@@ -166,12 +157,12 @@ def foretold(measured, k=4):
     return {K: (expected_tokens(alpha, K), tokens) for K, tokens in measured.items()}
 
 
-def broken_loops():
+def broken_loops(T=1):
     """The loop as it is, and with one change at a time -> {change: total variation}.
 
     The first five tokens of toy models with two tokens: two rounds, then plain decoding.
     """
-    model, prompt, sampler = ToyModel(seed=5, vocab=2), [0, 1], Sampler(1)
+    model, prompt, sampler = ToyModel(seed=5, vocab=2), [0, 1], Sampler(T)
     target = target_distribution(model, sampler, prompt, 5)
 
     def bias(scale=1.0, **broken):

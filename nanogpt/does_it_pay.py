@@ -1,13 +1,14 @@
 """Does it pay? All methods of all chapters in one contest: one target, the same held-out prompts,
 in turns, each method with its whole curve of budgets.
 
-    python -m nanogpt.does_it_pay --save nanogpt/measured/my-machine.json
+    python -m nanogpt.does_it_pay --save mine.json
     python -m nanogpt.does_it_pay --temperatures 0 --save FILE   # in pieces, into one file
     python -m nanogpt.does_it_pay --only "one head" --prompts 6  # a look at some of them
     python -m nanogpt.does_it_pay --show FILE FILE               # what was stored; the range
 
-Who stands in it, and with which budgets, each chapter's LOOPS say (`contest`). Prompts are those
-on which nothing was ever chosen. One formula for speed-up, here and in every lesson:
+Who stands in it, and with which budgets, each chapter's LOOPS say (`contest`). Nothing was tuned on
+its prompts, but the best budgets are read off them: a winner leads by a little too much. One
+formula for speed-up, here and in every lesson:
 
     speed-up = tokens a round / price of the round in plain steps
 
@@ -238,7 +239,7 @@ def taus(found, T, chapter, loop):
 
 def three_numbers(found, T, chain):
     """What three_numbers.py wants to know, of this machine and the drafter of a chain
-    -> draft, bend, alpha. chain: the name of a method that drafts one token after the other."""
+    -> draft, rows, alpha. chain: the name of a method that drafts one token after the other."""
     methods, curve = table_of(found, T), found["tables"][f"{T:g}"]["curve"]
     line, (tokens, price, _) = methods[chain], speedups(found, T)[chain]
     step = sum(line["ms"]) / sum(line["rounds"]) / price
@@ -273,12 +274,13 @@ def leaders(found, T, among):
 
 def groups(found, T):
     """Which methods are compared with each other: {group: names}. All; those whose drafts are
-    picked, and drawn; and those with one kind of drafter."""
+    picked, and drawn (at temperature 0 nothing is drawn); and those with one kind of drafter."""
     methods = table_of(found, T)
     parts = defaultdict(list, {"all": list(methods), "picked": [], "drawn": []})
     for name, line in methods.items():
         if line["family"] != PLAINLY:
-            parts["drawn" if line["drawn"] else "picked"].append(name)
+            if T:
+                parts["drawn" if line["drawn"] else "picked"].append(name)
             parts[line["family"]].append(name)
     return {group: names for group, names in parts.items() if names}
 
@@ -367,7 +369,7 @@ def read_flags(argv):
     """Raises ValueError for a bad flag."""
     p = cli.parser(__doc__)
     cli.target_flags(p)
-    p.add_argument("--max-new-tokens", type=int, default=96, help="per prompt")
+    p.add_argument("--max-new-tokens", type=int, default=64, help="per prompt")
     p.add_argument("--prompts", type=int, default=24, help="how many held-out prompts")
     p.add_argument("--temperatures", type=float, nargs="+", default=TEMPERATURES,
                    help="a contest for each; 0 is greedy")

@@ -1,11 +1,12 @@
 """Your three numbers: which method, and how many drafts, on a machine and with a drafter of yours?
 
     draft   the price of one forward of the drafter, in plain steps
-    bend    so many rows more make the target's forward cost one plain step more
+    rows    so many more make the target's forward cost one plain step more, from the second row on;
+            or c itself, a function: gpu() is that of a large model
     alpha   the chance that a draft is accepted; or alpha_of(tau, k), from a chain that you have run
 
-    >>> best(yours(draft=0.1, bend=50, alpha=0.75))
-    ('chain of 4', 2.06)
+    >>> best(yours(draft=0.1, rows=50, alpha=0.75))
+    ('tree of 8 nodes', 2.14)
 
 A round costs its drafter's forwards and one forward of the target. As everywhere,
 
@@ -20,6 +21,7 @@ from math import comb
 
 CHAINS = (1, 2, 3, 4, 6, 8, 12, 16)
 TREES = (2, 4, 8, 16, 32, 64)
+DRAFT, BEND = 0.1, 300  # of a large model, see the closing lesson: a draft's price, see gpu
 SECOND = 0.5  # how often a second guess is right where the first failed, in parts of alpha
 
 
@@ -42,9 +44,9 @@ def alpha_of(tau, k):
     return (low + high) / 2
 
 
-def best_tree(alpha, nodes):
+def best_tree(alpha, nodes, deepest=None):
     """The best tree of so many nodes, at most two guesses for each position -> its tokens a round,
-    its depth.
+    its depth. deepest: it may be so deep; default as deep as it has nodes.
 
     Example: alpha .6, so a second guess is right with .4 * .3 = .12. The most probable of all nodes
     are .6, .36 and .216, a chain; the next two are .1296 and .12, the root's second child.
@@ -52,7 +54,7 @@ def best_tree(alpha, nodes):
     second = (1 - alpha) * SECOND * alpha
     # A node at depth d, with second guesses at j places of its path: in comb(d, j) ways.
     kinds = sorted(((alpha ** (d - j) * second ** j, d, comb(d, j))
-                    for d in range(1, nodes + 1) for j in range(d + 1)),
+                    for d in range(1, (deepest or nodes) + 1) for j in range(d + 1)),
                    key=lambda kind: (-kind[0], kind[1]))
     tokens, depth, left = 1.0, 0, nodes
     for mass, d, count in kinds:
@@ -62,22 +64,33 @@ def best_tree(alpha, nodes):
     return tokens, depth
 
 
-def yours(draft, bend, alpha, one_pass=False):
+def gpu(users=1):
+    """c(n) of a large model on a GPU, n rows for each of so many users: free up to the BEND, while
+    fetching the weights takes longer than computing; behind it in proportion. -> a function"""
+    return lambda n: max(1, users * n / BEND) / max(1, users / BEND)
+
+
+def yours(draft, rows, alpha, one_pass=False):
     """{method: {budget: (tokens a round, price of a round in plain steps)}}.
 
     one_pass: one forward of the drafter makes all drafts of a round (05), not those of one
-    position (01 to 04, 06). Raises ValueError for a draft below 0, a bend that is not above 0, an
+    position (01 to 04, 06). Raises ValueError for a draft below 0, rows that are not above 0, an
     alpha outside [0, 1].
     """
-    if not (draft >= 0 and bend > 0 and 0 <= alpha <= 1):
-        raise ValueError(f"draft is {draft}, bend {bend}, alpha {alpha}; they must be at least 0, "
+    c = rows if callable(rows) else lambda n: 1 + (n - 1) / rows
+    if not (draft >= 0 and (callable(rows) or rows > 0) and 0 <= alpha <= 1):
+        raise ValueError(f"draft is {draft}, rows {rows}, alpha {alpha}; they must be at least 0, "
                          "above 0, and in [0, 1]")
 
     def point(tokens, depth, drafts):  # the root's row is a plain step's, too
-        return tokens, (1 if one_pass else depth) * draft + 1 + drafts / bend
+        return tokens, (1 if one_pass else depth) * draft + c(1 + drafts)
+
+    def tree(n):  # each level costs a pass: as deep as it pays
+        return max((point(*best_tree(alpha, n, deepest), n) for deepest in range(1, n + 1)),
+                   key=lambda found: found[0] / found[1])
 
     return {"chain of {}": {k: point(chain_tokens(alpha, k), k, k) for k in CHAINS},
-            "tree of {} nodes": {n: point(*best_tree(alpha, n), n) for n in TREES}}
+            "tree of {} nodes": {n: tree(n) for n in TREES}}
 
 
 def best(methods):

@@ -40,6 +40,7 @@ from nanogpt.exact.slips import Lost, replaced
 from nanogpt.run import a_cast
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.terminal import print_table
+from nanogpt.three_numbers import DRAFT, gpu
 from tree_attention import TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 MEMORY = 2 << 30  # bytes that an entry may take beyond what is loaded
@@ -330,9 +331,7 @@ def machines(m):
         if name not in ("cpu", *found):  # the contest has this CPU in its own file
             found[name] = chain_price(run["curve"], table["01 chain of 4, p/q"]["round_ms"]
                                       / table["plain"]["round_ms"])
-    bend = 300  # rows that cost a plain step more, see the closing lesson
-    return found | {"7B": (0.1, lambda rows: max(1, rows / bend)),
-                    "7B, 32 users": (0.1, lambda rows: max(1, 32 * rows / bend))}
+    return found | {"7B": (DRAFT, gpu()), "7B, 32 users": (DRAFT, gpu(32))}
 
 
 def foretold(line, prices):

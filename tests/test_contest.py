@@ -35,7 +35,7 @@ from nanogpt.exact.toy_models import random_gpt
 from nanogpt.pictures import maps
 from nanogpt.pictures.plots import GREY
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.three_numbers import alpha_of, best, best_tree, chain_tokens, yours
+from nanogpt.three_numbers import alpha_of, best, best_tree, chain_tokens, gpu, yours
 from train_heads import random_heads
 from tree_attention import Tree, TreeDrafter, multi_round, speculate
 
@@ -209,6 +209,7 @@ def test_everybody_stands_in_a_group():
         "drawn": ["01 chain of 2, 57K GPT", "01 chain of 4, 57K GPT"],
         "57K GPT": ["01 chain of 2, 57K GPT", "01 chain of 4, 57K GPT"],
         "one head": ["03 one head, 8 nodes"]}
+    assert not {"picked", "drawn"} & groups(contest(T="0"), 0).keys()
 
 
 def test_two_machines_and_the_range_of_both():
@@ -270,7 +271,7 @@ def test_who_has_a_colour():
 def test_the_map_says_who_is_fastest_and_draws_each_point():
     ax = maps.draw_map(contest(), 1, "03")
     assert ax.get_title("left") == (
-        "T = 1, the fastest is on the steepest line:\n01 chain of 2, 57K GPT, 1.60x")
+        "T = 1, the fastest is on the dashed line:\n01 chain of 2, 57K GPT, 1.60x")
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts == ["1  03 one head, 8 nodes: 1.52x, level with it"]
     grey, = (line for line in ax.lines if line.get_color() == GREY and line.get_marker() == "o")
@@ -313,22 +314,34 @@ def test_alpha_is_found_again():
 
 def test_the_price_of_a_round():
     """Forwards of the drafter, the target's first row, and what the other rows add."""
-    found = yours(draft=0.25, bend=40, alpha=0.5)
+    found = yours(draft=0.25, rows=40, alpha=0.5)
     assert found["chain of {}"][4] == (1.9375, 4 * 0.25 + 1 + 4 / 40)
-    assert found["tree of {} nodes"][8][1] == best_tree(0.5, 8)[1] * 0.25 + 1 + 8 / 40
-    passed = yours(draft=0.25, bend=40, alpha=0.5, one_pass=True)
+    two = best_tree(0.5, 8, 2)  # a third level would write .17 tokens more, and cost .25 steps
+    assert found["tree of {} nodes"][8] == (two[0], two[1] * 0.25 + 1 + 8 / 40)
+    passed = yours(draft=0.25, rows=40, alpha=0.5, one_pass=True)
     assert passed["chain of {}"][4] == (1.9375, 0.25 + 1 + 4 / 40)
     assert best({"chain of {}": {1: (1.5, 1.25), 2: (2.0, 1.25)}}) == ("chain of 2", 1.6)
-    assert best(yours(draft=2, bend=1, alpha=0.1)) == ("plain decoding", 1)
+    assert best(yours(draft=2, rows=1, alpha=0.1)) == ("plain decoding", 1)
     for bad in ((-1, 1, 0), (0, 0, 0), (0, 1, 1.1)):
         with pytest.raises(ValueError, match="they must be at least 0, above 0, and in"):
             yours(*bad)
 
 
-def test_your_map_is_drawn_over_the_contests():
-    ax = maps.draw_yours(0.1, 50, 0.75, found=contest())
-    assert "chain of 4, 2.06x" in ax.get_title("left")
-    assert sum(line.get_color() == GREY and line.get_marker() == "o" for line in ax.lines) == 2
+def test_a_large_model_has_free_rows_up_to_the_bend():
+    """32 users with 9 rows each bring 288, and 300 are free; of 600 users each row costs."""
+    assert [gpu(32)(n) for n in (1, 9, 18)] == pytest.approx([1, 1, 32 * 18 / 300])
+    assert gpu(600)(2) == pytest.approx(2)
+    assert yours(0.1, gpu(32), 0.5)["chain of {}"][4] == pytest.approx((1.9375, 1.4))
+    assert best(yours(0.1, gpu(600), 0.7)) == ("plain decoding", 1)
+
+
+def test_a_tree_is_as_deep_as_it_pays():
+    """Eight nodes in at most three levels: .7, .49, .343; the root's second guess, .3 * .35; two of
+    .0735 and two of .05145. Where a pass costs half a step, more levels do not pay."""
+    assert best_tree(0.7, 8, 3) == pytest.approx((1 + 1.533 + 0.105 + 0.147 + 0.1029, 3))
+    tokens, price = yours(0.5, gpu(), 0.7)["tree of {} nodes"][8]
+    assert price < 1 + 0.5 * best_tree(0.7, 8)[1]
+    assert tokens / price > best_tree(0.7, 8)[0] / (1 + 0.5 * best_tree(0.7, 8)[1])
 
 
 def test_three_numbers_of_a_machine():
@@ -337,8 +350,8 @@ def test_three_numbers_of_a_machine():
     found["tables"]["1"]["curve"] = [[n, 1.5 + 0.04 * (n - 1)] for n in (1, 2, 4, 16, 32, 128)]
     found["tables"]["1"]["methods"]["01 chain of 2, 57K GPT"] |= {
         "verbs": [1.0, 1, 0, 0], "drafts": 2.0}
-    draft, bend, alpha = does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")
-    assert (draft, bend) == pytest.approx((1 / 2 / 2, 50))
+    draft, rows, alpha = does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")
+    assert (draft, rows) == pytest.approx((1 / 2 / 2, 50))
     assert expected_tokens(alpha, 2) == pytest.approx(2)
 
 

@@ -2,7 +2,6 @@
 
     draw_map(found, T)                    # the best loop of each family
     draw_map(found, T, highlight="05")    # a chapter's, or those whose name holds these words
-    draw_yours(draft, bend, alpha)        # from three numbers of your own
     main(path of a contest)               # map.png for the front page, map.json for the live one
 
 found: of nanogpt.does_it_pay.load. On a line from the origin all points have one speed-up.
@@ -16,7 +15,6 @@ from pathlib import Path
 
 from nanogpt.does_it_pay import PLAINLY, leaders, load, speedups, table_of
 from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
-from nanogpt.three_numbers import best, yours
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
 # that is not among them has no place on the map of the best.
@@ -25,6 +23,12 @@ FAMILIES = {"one head": "#8C1D40", "57K GPT": "#7B3294", "bigram": "#A6611A",
             "another drafter": "#444444"}
 SPARE = ("#C2185B", "#7F6000", "#00796B", "#6B4C9A", "#B04A00", "#546E7A", "#9E5F8A")  # more loops
 FASTER = (0.5, 1, 1.5, 2, 3)  # the lines of equal speed-up
+GREYS = {("03", "one head, deep, {} nodes"): "trees, one head",  # named on the map of the best
+         ("02", "chain with side shoots, {} drafts, 57K GPT"): "side shoots",
+         ("02", "picked tree {}, 57K GPT"): "picked trees, GPT"}
+FRONT = {"one head": "one head that reads the target's states", "two heads": "two such heads",
+         "57K GPT": "a small GPT",
+         "block drafter": "one pass for all guesses", "bigram": "a table of letter pairs"}
 
 # ---------------------------------------------------------------- what is on it
 
@@ -79,44 +83,65 @@ def colors_of(found, T, loops):
 # ---------------------------------------------------------------- the map
 
 
-def draw_ground(ax, right, top):
-    """Lines of equal speed-up, up to these prices and tokens; below 1x it is slower than plain."""
+def draw_ground(ax, right, top, steepest):
+    """Lines of equal speed-up, up to these prices and tokens, and that of the fastest method, which
+    is dashed; below 1x it is slower than plain."""
     ax.fill_between([0, right], [0, right], color=GREY, alpha=0.2, linewidth=0)
-    for fast in FASTER:
-        end = min(right, top / fast)
-        ax.plot([0, end], [0, fast * end], color=GREY, linewidth=1.6 if fast == 1 else 0.8,
-                zorder=1)
-        ax.text(0.97 * end, 0.97 * fast * end, f"{fast:g}x", color=FAINT, ha="right", va="center",
+    for fast in (*FASTER, steepest):
+        end, mine = min(right, top / fast), fast is steepest
+        ax.plot([0, end], [0, fast * end], "--" if mine else "-", color=INK if mine else GREY,
+                linewidth=1.6 if fast == 1 else 0.8, zorder=1)
+        at = (0.89 if mine else 0.97) * end
+        ax.text(at, fast * at, f"{fast:.2f}x" if mine else f"{fast:g}x",
+                color=INK if mine else FAINT, ha="right", va="center",
                 bbox={"color": "white", "pad": 1}, zorder=2)
     ax.plot(1, 1, "o", color=INK, markersize=7, zorder=5)
     ax.annotate("plain", (1, 1), (6, -4), textcoords="offset points", va="top")
     ax.set(xlim=(0, right), ylim=(0, top))
 
 
-def draw_loops(ax, loops, colors, title, notes=None):
+def draw_number(ax, number, point, taken, color):
+    """A number at its point (price, tokens); beside it where another one is. taken: grows."""
+    place, (right, top) = point, (ax.get_xlim()[1], ax.get_ylim()[1])
+    while any(abs(place[0] - x) < 0.05 * right and abs(place[1] - y) < 0.06 * top
+              for x, y in taken):
+        place = place[0] - 0.055 * right, place[1] + 0.02 * top
+    taken.append(place)
+    ax.plot(*zip(point, place, strict=True), color=color, linewidth=1, zorder=5)
+    ax.plot(*place, "o", color=color, markersize=16, zorder=6)
+    ax.text(*place, number, color="white", ha="center", va="center_baseline", zorder=7)
+
+
+def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None):
     """Curves over budgets; those with a colour are numbered, the fastest first, named below.
 
     loops: {loop: {method: (tokens, price)}}; colors: {loop: its colour}; notes: {method: what is
-    said behind its speed-up}.
+    said behind its speed-up}; greys: {loop: what is written at the end of its grey curve}; names:
+    {loop: what stands below for its fastest method}.
     """
     points = [point for curve in loops.values() for point in curve.values()]
     tokens, price = (max(values) for values in zip(*points, strict=True))
-    draw_ground(ax, 1.1 * min(price, tokens), 1.1 * tokens)
+    draw_ground(ax, 1.1 * min(price, tokens), 1.1 * tokens,
+                max(speed(curve, name) for curve in loops.values() for name in curve))
     for loop, curve in loops.items():
         if loop not in colors:
             ax.plot(*list(zip(*curve.values(), strict=True))[::-1], "o-", color=GREY,
                     markersize=2.5, linewidth=0.9, zorder=3)
+            y, x = list(curve.values())[-1]
+            ax.annotate((greys or {}).get(loop, ""), (x, y), (0, -5), color=FAINT, fontsize=10,
+                        textcoords="offset points", va="top", zorder=5,
+                        ha="center" if x > ax.get_xlim()[1] / 2 else "left")
     tops = {loop: max(loops[loop], key=lambda name, loop=loop: speed(loops[loop], name))
             for loop in colors}
     ranked = sorted(tops, key=lambda loop: -speed(loops[loop], tops[loop]))
+    taken = []
     for number, loop in enumerate(ranked, 1):
         name, color = tops[loop], colors[loop]
-        label = f"{number}  {name}: {speed(loops[loop], name):.2f}x{(notes or {}).get(name, '')}"
+        label = (f"{number}  {(names or {}).get(loop, name)}: {speed(loops[loop], name):.2f}x"
+                 f"{(notes or {}).get(name, '')}")
         ax.plot(*list(zip(*loops[loop].values(), strict=True))[::-1], "o-", color=color,
                 markersize=4, linewidth=2, zorder=4, label=label)
-        y, x = loops[loop][name]
-        ax.plot(x, y, "o", color=color, markersize=16, zorder=6)
-        ax.text(x, y, number, color="white", ha="center", va="center_baseline", zorder=7)
+        draw_number(ax, number, loops[loop][name][::-1], taken, color)
     ax.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.13), frameon=False,
               labelcolor="linecolor", borderaxespad=0, labelspacing=0.3, handlelength=1.2)
     plain_frame(ax, title, "price of a round, in plain steps", "tokens a round")
@@ -137,20 +162,9 @@ def draw_map(found, T, highlight=None, ax=None, title=None):
     fast = speedups(found, T)
     winner, level = leaders(found, T, list(fast))
     return draw_loops(ax, curves(found, T), colors,
-                      title or f"T = {T:g}, the fastest is on the steepest line:\n{winner}, "
-                      f"{fast[winner][2]:.2f}x", dict.fromkeys(level, ", level with it"))
-
-
-def draw_yours(draft, bend, alpha, one_pass=False, found=None, T=1):
-    """The map for a drafter and a machine of yours, see three_numbers.yours; found: with it, the
-    contest's methods in grey. -> the Axes"""
-    mine = {loop: {loop.format(budget): point for budget, point in curve.items()}
-            for loop, curve in yours(draft, bend, alpha, one_pass).items()}
-    name, fast = best(yours(draft, bend, alpha, one_pass))
-    others = curves(found, T) if found else {}
-    return draw_loops(new_axes(height=4.8), others | mine, dict(zip(mine, SPARE, strict=False)),
-                      f"A draft at {draft:.2g}, {bend:.3g} rows for a step, alpha {alpha:.2g}:\n"
-                      f"{name}, {fast:.2f}x")
+                      title or f"T = {T:g}, the fastest is on the dashed line:\n{winner}, "
+                      f"{fast[winner][2]:.2f}x", dict.fromkeys(level, ", level with it"),
+                      None if highlight else GREYS)
 
 
 def for_page(found):
@@ -162,7 +176,11 @@ def for_page(found):
 
 def main(path, folder=Path(__file__).parent):
     found = load(path)
-    ax = draw_map(found, 1, ax=new_axes(height=6))
+    shown = {loop: family for loop, family in chosen(found, 1).items() if family in FRONT}
+    ax = draw_loops(
+        new_axes(height=5.6), curves(found, 1), colors_of(found, 1, shown),
+        "Steeper is faster (temperature 1)", greys=GREYS,
+        names={loop: FRONT[family] for loop, family in shown.items()})
     ax.figure.savefig(folder / "map.png", dpi=200)
     (folder / "map.json").write_text(json.dumps(for_page(found)) + "\n", encoding="utf-8")
 
