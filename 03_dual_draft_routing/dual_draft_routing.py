@@ -16,6 +16,7 @@ A node's score is s_{h,i}, its confidence c_{h,i}, the mean confidence mu_h, the
 
 import copy
 import math
+from collections import deque
 
 import torch
 
@@ -219,11 +220,44 @@ class RoutedLevels:
         """n new nodes, see HeadLevels.level -> (n, V) logits of the chosen head."""
         if parents != [-1]:
             return self.chosen.level(tokens, parents)
-        # The heads' own distributions after the root: how likely is each one's favourite?
-        rows = [head.level(tokens, parents) for head in self.heads]
-        which = route([float(row.max()) for row in rows])
-        self.chosen = self.heads[which]
+        rows = [head.level(tokens, parents) for head in self.heads]  # what each would draw from
+        which = self.choose(tokens[0], rows)
+        self.chosen = self.heads[which]  # it alone drafts on
         return rows[which]
+
+    def choose(self, root, rows):
+        """-> a head's index. rows: of each head, log-probabilities (1, V) of the token after the
+        root. The surer head: how likely is each one's favourite?"""
+        return route([float(row.max()) for row in rows])
+
+
+class RecordLevels(RoutedLevels):
+    """RoutedLevels that asks past rounds: which head had given more to the tokens that came?
+
+    last: how many rounds are remembered, default all.
+    """
+
+    def __init__(self, heads, last=None):
+        super().__init__(heads)
+        self.last = last
+
+    def reset(self):
+        super().reset()
+        self.asked, self.record = None, deque(maxlen=self.last)
+
+    def observe(self, tokens, hidden, rows):
+        super().observe(tokens, hidden, rows)
+        self.read = list(tokens)  # the root of the last choice, and the drafts accepted below it
+
+    def choose(self, root, rows):
+        """See RoutedLevels. Text alone is looked at, and it was written before these draws."""
+        if self.asked:
+            came = int([*self.read, root][1])  # after the last root
+            self.record.append([float(row[0, came]) for row in self.asked])
+        self.asked = rows
+        # The sum of the logarithms; of equal ones, as in the first round, the surer head's.
+        return route([(sum(past[head] for past in self.record), float(row.max()))
+                      for head, row in enumerate(rows)])
 
 
 class BothHeads:

@@ -22,12 +22,12 @@ NAMES = "the verse head", "the code head"
 
 
 def draw_says(known):
-    """What each head says that it will get, beside what it gets, at home and away -> the Axes.
+    """What each head says that it will get, beside what it gets, kind by kind -> the Axes.
 
     known: of routing_room.tell.
     """
     ax = new_axes(height=3.2)
-    for x, (head, kind) in enumerate(((0, "verse"), (0, "code"), (1, "code"), (1, "verse"))):
+    for x, (head, kind) in enumerate(((0, "verse"), (1, "verse"), (0, "code"), (1, "code"))):
         steps = [step for text in known[kind] for step in text.values()]
         says = mean(8 * step.means[head] for step in steps)
         gets = mean(step.lengths[head] for step in steps)
@@ -36,9 +36,9 @@ def draw_says(known):
         ax.bar(x + 0.2, gets, 0.38, color=tint(color, 0.75))
         ax.text(x - 0.2, 0.06, f"says\n{says:.2f}", ha="center", fontsize="small")
         ax.text(x + 0.2, 0.06, f"gets\n{gets:.2f}", ha="center", fontsize="small")
-    ax.set_xticks(range(4), ["verse head,\nat home", "verse head,\non code", "code head,\nat home",
-                             "code head,\non verse"])
-    return plain_frame(ax, "Away from home a head gets less than it says", None,
+    ax.set_xticks(range(4), ["verse head\non verse", "code head\non verse", "verse head\non code",
+                             "code head\non code"])
+    return plain_frame(ax, "On the same text both say much; one of them gets it", None,
                        "drafts, at a position")
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
-from dataclasses import dataclass
 from statistics import mean
 
 from nanogpt import cli
@@ -30,9 +29,12 @@ from dual_draft_routing import (
 )
 from heads_grow import grow_drawn_head, grow_heads
 from nanogpt.bench import (
+    Proposal,
     agreement,
+    by_record,
     calibration,
     gain,
+    in_pieces,
     rounds_of,
     tau,
     trees_everywhere,
@@ -107,18 +109,6 @@ def drafters(heads, budget=8, **shape):
 # ---------------------------------------------------------------- all heads, at every token
 
 
-@dataclass
-class Proposal:
-    """The heads' trees below one token of the text: for each head the accepted drafts (the target's
-    own token not counted), and the mean confidence. kind: of the prompt; coin: 0 or 1, by chance.
-    """
-
-    lengths: list
-    means: list
-    kind: int = 0
-    coin: int = 0
-
-
 def propose_everywhere(target, heads, text, first, kind=0, dice=None):
     """trees_everywhere -> {position: Proposal}. dice: throws its coins, default none."""
     return {root: Proposal([agreement(tree, text[root + 1:]) for tree in trees],
@@ -143,7 +133,8 @@ def tell(kinds, target, heads, sampler, prompts_of=held_out_prompts):
 
 # ---------------------------------------------------------------- every router on the same texts
 
-ROUTERS = ("verse head", "code head", "a coin", "the surer head", "the surer, honest", "its record",
+RECORDS = {"its record": None, "its last 8 rounds": 8}  # how many rounds each remembers
+ROUTERS = ("verse head", "code head", "a coin", "the surer head", "the surer, honest", *RECORDS,
            "each prompt's own head", "one head for both", "the oracle")
 GAINS = (("a coin", "code head"), ("the surer head", "code head"), ("its record", "code head"),
          ("the oracle", "code head"), ("the surer head", "a coin"),
@@ -169,26 +160,6 @@ def choices(step):
             "one head for both": 2}
 
 
-def by_record(steps):
-    """Decode a text again -> the accepted drafts of every round, if each round takes the head whose
-    trees of the rounds before hold more of the text so far.
-
-    steps: {position: the heads' trees there}, see Proposal.
-    """
-    accepted, roots, root = [], [], min(steps)
-    while root in steps:
-        # Both heads drafted in each of these rounds, and by now the text says who was right for
-        # longer: root - past tokens of it are known.
-        record = [sum(min(steps[past].lengths[head], root - past) for past in roots)
-                  for head in (0, 1)]
-        # Of equal records, as in the first round, the surer head's.
-        head = max((0, 1), key=lambda head: (record[head], steps[root].means[head]))
-        accepted.append(steps[root].lengths[head])
-        roots.append(root)
-        root += 1 + accepted[-1]
-    return accepted
-
-
 def honest_choice(step, honest):
     """The surer head, if what a head says is first multiplied by what it gets for it in this kind
     of text. honest: of `ratios`."""
@@ -197,28 +168,30 @@ def honest_choice(step, honest):
 
 
 def replay(proposals, router, honest=None):
-    """The rounds of what propose_everywhere gave. router: a name in `choices`, "its record", or,
+    """The rounds of what propose_everywhere gave. router: a name in `choices`, in RECORDS, or,
     with `ratios`, "the surer, honest"."""
-    if router == "its record":
-        return by_record(proposals)
+    if router in RECORDS:
+        return by_record(proposals, RECORDS[router])
     return rounds_of({root: step.lengths[
         honest_choice(step, honest) if router == "the surer, honest" else choices(step)[router]]
         for root, step in proposals.items()})
 
 
 def replayed(known, routers, honest=None):
-    """{router: {"verse", "code" and "both": the rounds of every text}}. known: of `tell`."""
-    parts = known | {"both": known["verse"] + known["code"]}
+    """{router: {part: the rounds of every text}}. known: of `tell`; parts: "verse", "code", "both",
+    and "joined", each verse text with a code text behind it."""
+    parts = known | {"both": known["verse"] + known["code"], "joined": [
+        in_pieces(pair, len(pair[0])) for pair in zip(known["verse"], known["code"], strict=True)]}
     return {router: {part: [replay(text, router, honest) for text in texts]
                      for part, texts in parts.items()} for router in routers}
 
 
-def print_taus(found, gains=()):
-    """tau of each router, and what is gained. found: of `replayed`; gains: pairs of a router and
-    the one that it is compared with."""
-    cli.print_table(["tokens per forward", "verse", "code", "both"], [
-        [router, *(f"{tau(rounds):.2f}" for rounds in parts.values())]
-        for router, parts in found.items()])
+def print_taus(found, gains=(), parts=("verse", "code", "both")):
+    """tau of each router, and what is gained on both kinds. found: of `replayed`; gains: pairs of a
+    router and the one that it is compared with."""
+    cli.print_table(["tokens a round", *parts], [
+        [router, *(f"{tau(rounds[part]):.2f}" for part in parts)]
+        for router, rounds in found.items()])
     print()
     cli.print_table(["", "more tokens, \u00b1 two standard errors"], [
         [f"{router}, over {other}", "{:+.1%} \u00b1 {:.1%}".format(
@@ -251,7 +224,8 @@ def main(argv=None):
         known = tell(kinds, target, heads, Sampler(temperature))[1]
         others = tell(kinds, target, heads, Sampler(temperature), untouched_prompts)[1]
         print("\ntemperature", temperature)
-        print_taus(replayed(known, ROUTERS, ratios(others)), GAINS)
+        print_taus(replayed(known, ROUTERS, ratios(others)), GAINS,
+                   ("verse", "code", "both", "joined"))
         print_opinions(known)
 
 

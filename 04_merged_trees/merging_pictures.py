@@ -86,7 +86,8 @@ def step_round(args, dataset, device, prompt):
     rounds = watch(speculate(target, drafter, prompt, Sampler(1.0), dice), dice, prompt,
                    args.steps, target.config.block_size, lambda: proposals[-1])
     for one in rounds:
-        tree, _ = trie_merge(*one["note"], 8)
+        tree, scores = trie_merge(*one["note"], 8)
+        one["c"] = [math.exp(score) for score in scores]
         one["groups"] = owners(tree, one["note"][0])
         # A token's q is that of the head which is surer of its whole prefix.
         heads_logs = [dict(zip(prefixes(own), scores, strict=True))
@@ -102,6 +103,7 @@ def step_round(args, dataset, device, prompt):
     return trace(
         one, tokenizer.decode, tokenizer.vocab_size, chapter="04", title="Merged trees",
         rule="walk", drafted="heads", names=["the verse head", "the code head", "both heads"],
-        groups=one["groups"], guesses=one["guesses"],
+        groups=one["groups"], guesses=one["guesses"], c=one["c"],
+        scores_are="c of the path, the higher of two",
         subtitle="0.8M target, the best 8 guesses of a head for verse and one for code",
         say_verify="What both heads guessed is read once: one draw will serve both.")

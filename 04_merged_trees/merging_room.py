@@ -21,6 +21,7 @@ from dual_draft_routing import (  # chapter 03
     BothHeads,
     HeadDrafter,
     HeadLevels,
+    RecordLevels,
     RoutedLevels,
     colder,
     confidence,
@@ -37,9 +38,12 @@ from merged_trees import (
 )
 from merging_grow import grow_merged, grow_trie
 from nanogpt.bench import (
+    Proposal,
     agreement,
+    by_record,
     calibration,
     gain,
+    in_pieces,
     ratio_error,
     rounds_of,
     tau,
@@ -106,7 +110,8 @@ def accepted(trees, scores, future, kind, n, honest=None):
         return alone[route([mean * x for (_, mean), x in zip(alone[:2], ratios, strict=True)])]
 
     alone = [best(scores, head) for head in range(3)]
-    found = {"code head": alone[1],
+    found = {"verse head": alone[0],  # the two first, for by_record
+             "code head": alone[1],
              "prompt's own head": alone[kind],
              "the other head": alone[1 - kind],
              "trained on both": alone[2],
@@ -147,72 +152,83 @@ def honesty(budgets, places):
     return {n: calibration(seen) for n, seen in opinions.items()}
 
 
-def replayed(budgets, places, honest=None):
-    """The same texts, written with each method -> {n: {method: rounds of every text}}."""
-    known = defaultdict(lambda: defaultdict(dict))  # {n, method: {text: {root: accepted drafts}}}
+RECORDS = {"its record": None, "its last 8 rounds": 8, "its last 2 rounds": 2}  # see by_record
+
+
+def everywhere(budgets, places, honest=None):
+    """-> the methods' names, and what each accepts below every token: {n: {(kind, number of the
+    text): {position: Proposal}}}, its entries in the order of the names. places: of `positions`."""
+    known = {n: defaultdict(dict) for n in budgets}
     for kind, i, root, trees, scores, future in places:
         for n in budgets:
-            for method, (length, _) in accepted(
-                    trees, scores, future, kind, n, honest and honest[n]).items():
-                known[n, method][kind, i][root] = length
-    found = {n: {} for n in budgets}
-    for (n, method), texts in known.items():
-        found[n][method] = [rounds_of(lengths) for lengths in texts.values()]
-    return found
+            found = accepted(trees, scores, future, kind, n, honest and honest[n])
+            known[n][kind, i][root] = Proposal(*zip(*found.values(), strict=True), kind)
+    return list(found), known
 
 
-DRAFTING = {  # the lesson's table: {method: heads that draft in a round}; the rest has no row in it
-    "side by side": 2, "routed": 2, "trie in turns": 2, "trie": 2, "prompt's own head": 1,
-    "trained on both": 1, "oracle": 2}
-DRAWN = {"routed before the draws": 2, "trained on both": 1}
+def written(names, texts):
+    """Each text, written with each method -> {method: rounds of every text}. texts: a list of
+    {position: Proposal}."""
+    return {name: [rounds_of({root: step.lengths[i] for root, step in text.items()})
+                   for text in texts] for i, name in enumerate(names)} | {
+        name: [by_record(text, last) for text in texts] for name, last in RECORDS.items()}
 
 
-def row_for_row(target, kinds, heads, sampler, budgets, drawn_rows=()):
-    """24 texts of each kind -> {rows: {method: rounds of every text}}, see `replayed`; chains that
-    are drawn have "drawn: " before their names."""
-    found = replayed(budgets, positions(target, kinds, heads, sampler, max(budgets),
-                                        held_out_prompts))
-    for k in drawn_rows:
-        found[k] |= {f"drawn: {method}": rounds for method, rounds in drawn(
-            target, kinds, heads, sampler, 24, k, held_out_prompts, DRAWN).items()}
-    return found
+def replayed(budgets, places, honest=None):
+    """The same texts, written with each method -> {n: {method: rounds of every text}}."""
+    names, known = everywhere(budgets, places, honest)
+    return {n: written(names, list(texts.values())) for n, texts in known.items()}
+
+
+SHOWN = {  # the lesson's table: {row: its method}
+    "the surer head": "routed", **{name: name for name in (
+        *RECORDS, "side by side", "trie in turns", "trie")},
+    "prompt's own head": "prompt's own head", "one head for both": "trained on both",
+    "the oracle": "oracle"}
+PIECE = 32  # tokens of one kind, in a text that changes between both
+
+
+def row_for_row(target, kinds, heads, sampler, budgets):
+    """24 texts of each kind -> {column: {method: rounds of every text}}: a column for each budget,
+    and one for the largest on texts whose kind changes."""
+    names, known = everywhere(budgets, positions(target, kinds, heads, sampler, max(budgets),
+                                                 held_out_prompts))
+    found = {f"{n} rows": written(names, list(texts.values())) for n, texts in known.items()}
+    texts = known[max(budgets)]
+    return found | {f"{max(budgets)} rows, changing": written(names, [
+        in_pieces([texts[0, i], texts[1, i]], PIECE) for i in range(len(texts) // 2)])}
 
 
 def print_rows(found):
-    """The lesson's table: methods by their tau from the most rows that they have, the drawn ones
-    last. found: of row_for_row."""
-    heads = DRAFTING | {f"drawn: {method}": drafting for method, drafting in DRAWN.items()}
-    columns, table = list(found), []
-    for method, drafting in heads.items():
-        taus = {n: tau(found[n][method]) for n in columns if method in found[n]}
-        lead = ["{:+.1%} \u00b1 {:.1%}".format(*gain(found[n]["trie"], found[n][method]))
-                if n in taus and method != "trie" else "" for n in columns]
-        table.append((method.startswith("drawn"), list(taus.values())[-1], [
-            method, drafting, *(f"{taus[n]:.2f}" if n in taus else "" for n in columns), lead[-1]]))
-    cli.print_table(["tokens a round", "heads", *(f"{n} rows" for n in columns),
-                     f"trie against it, {columns[-1]} rows"],
-                    [row for *_, row in sorted(table, key=lambda line: line[:2])])
+    """The lesson's table: tau of each method, and how far it is ahead of the trie. found: of
+    row_for_row."""
+    def cells(methods, name):
+        ahead = gain(methods[name], methods["trie"])
+        return (f"{tau(methods[name]):.2f}",
+                "" if name == "trie" else "{:+.1%} \u00b1 {:.1%}".format(*ahead))
+
+    cli.print_table(
+        ["tokens a round", *(title for column in found for title in (column, "over the trie"))],
+        [[row, *(cell for methods in found.values() for cell in cells(methods, name))]
+         for row, name in SHOWN.items()])
 
 
 # ---------------------------------------------------------------- the contest of 03 and 04
 
 
-def drawn(target, kinds, heads, sampler, count, k=4, prompts_of=untouched_prompts,
-          only=()):
-    """Chains of k that are drawn, of one head: no replay, for here drafts make the text.
-
-    prompts_of: default those of the contest; only: these methods, default all -> {method: rounds of
-    every text}.
-    """
+def drawn(target, kinds, heads, sampler, count, k=4):
+    """Chains of k that are drawn, of one head: no replay, for here drafts make the text -> {method:
+    rounds of every text}."""
     verse, code, both = heads.values()
     found = defaultdict(list)
     for kind, name in enumerate(("verse", "code")):
         methods = {"prompt's own head": lambda kind=kind: HeadLevels((verse, code)[kind]),
                    "the other head": lambda kind=kind: HeadLevels((code, verse)[kind]),
                    "trained on both": lambda: HeadLevels(both),
-                   "routed before the draws": lambda: RoutedLevels([verse, code])}
-        for i, prompt in enumerate(prompts_of(kinds[name], count)):
-            for method in only or methods:
+                   "routed before the draws": lambda: RoutedLevels([verse, code]),
+                   "its record before the draws": lambda: RecordLevels([verse, code])}
+        for i, prompt in enumerate(untouched_prompts(kinds[name], count)):
+            for method in methods:
                 dice = Dice(i)
                 drafter = TreeDrafter(methods[method](), (1,) * k, sampler, dice)
                 steps = speculate(target, drafter, prompt, sampler, dice, multi_round)

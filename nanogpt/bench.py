@@ -14,7 +14,8 @@ Sums over sums everywhere, tau and speed-ups alike: a long text counts more than
 import gc
 import statistics
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -341,6 +342,49 @@ def rounds_of(lengths):
         accepted.append(lengths[root])
         root += 1 + accepted[-1]
     return accepted
+
+
+@dataclass
+class Proposal:
+    """Several drafters' trees below one token of a text: for each the accepted drafts (the target's
+    own token not counted) and the mean confidence. kind: of the text; coin: 0 or 1, by chance."""
+
+    lengths: list
+    means: list
+    kind: int = 0
+    coin: int = 0
+
+
+def by_record(steps, last=None):
+    """Decode a text again -> the accepted drafts of every round, if each round takes the head whose
+    trees of the rounds before hold more of the text so far.
+
+    steps: {position: Proposal}; last: how many rounds are remembered, default all.
+    """
+    accepted, roots, root = [], deque(maxlen=last), min(steps)
+    while root in steps:
+        # Both heads drafted in each of these rounds, and by now the text says who was right for
+        # longer: root - past tokens of it are known.
+        record = [sum(min(steps[past].lengths[head], root - past) for past in roots)
+                  for head in (0, 1)]
+        # Of equal records, as in the first round, the surer head's.
+        head = max((0, 1), key=lambda head: (record[head], steps[root].means[head]))
+        accepted.append(steps[root].lengths[head])
+        roots.append(root)
+        root += 1 + accepted[-1]
+    return accepted
+
+
+def in_pieces(texts, every):
+    """One text out of several: `every` positions of the first, of the next, and so on, then the
+    first goes on -> {position: Proposal}. texts: a list of such; a draft ends with its piece."""
+    steps, texts = [], [[text[root] for root in sorted(text)] for text in texts]
+    for start in range(0, max(map(len, texts)), every):
+        for text in texts:
+            piece = text[start:start + every]
+            steps += [replace(step, lengths=[min(n, len(piece) - 1 - i) for n in step.lengths])
+                      for i, step in enumerate(piece)]
+    return dict(enumerate(steps))
 
 
 def tau(rounds):

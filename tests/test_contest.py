@@ -14,7 +14,7 @@ from nanogpt import does_it_pay, three_numbers
 from chain_room import foretold
 from chain_specdec import expected_tokens
 from dual_draft_routing import ColderHead, HeadLevels, RoutedLevels, colder
-from nanogpt.bench import calibration, tau
+from nanogpt.bench import calibration, in_pieces, tau
 from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import Generation, Step, collect
@@ -421,11 +421,13 @@ def test_methods_by_hand():
         return {method: length for method, (length, _) in found.items()}
 
     assert lengths(0, 2) == {
-        "code head": 1, "prompt's own head": 2, "the other head": 1, "trained on both": 2,
-        "side by side": 1, "routed": 1, "trie in turns": 1, "trie": 1, "oracle": 2}
+        "verse head": 2, "code head": 1, "prompt's own head": 2, "the other head": 1,
+        "trained on both": 2, "side by side": 1, "routed": 1, "trie in turns": 1, "trie": 1,
+        "oracle": 2}
     assert lengths(1, 4) == {
-        "code head": 1, "prompt's own head": 1, "the other head": 2, "trained on both": 3,
-        "side by side": 2, "routed": 1, "trie in turns": 2, "trie": 2, "oracle": 2}
+        "verse head": 2, "code head": 1, "prompt's own head": 1, "the other head": 2,
+        "trained on both": 3, "side by side": 2, "routed": 1, "trie in turns": 2, "trie": 2,
+        "oracle": 2}
     for kind, expected in ((0, 2), (1, 1)):
         told = lengths(kind, 2, honest)
         assert (told["routed, honest"], told["routed, honest in its kind"]) == (1, expected)
@@ -461,6 +463,17 @@ def test_a_record_by_hand():
     # Equal records: the surer one.
     steps[0].lengths = steps[1].lengths = [0, 0]
     assert routing_room.by_record(steps) == [0, 0, 5]
+    # Two tokens for verse, then one for code: who forgets the first round believes the second.
+    steps[0].lengths, steps[1].lengths = [2, 0], [0, 1]
+    assert [routing_room.by_record(steps, last)[:3] for last in (None, 1)] == [[0, 0, 0], [0, 0, 5]]
+
+
+def test_a_text_of_two_kinds_by_hand():
+    """Two of verse, two of code, then the third of each; no draft reaches into another piece."""
+    texts = [{7 + i: routing_room.Proposal([9, i], [], kind) for i in range(3)} for kind in (0, 1)]
+    assert {root: (step.kind, step.lengths) for root, step in in_pieces(texts, 2).items()} == {
+        0: (0, [1, 0]), 1: (0, [0, 0]), 2: (1, [1, 0]), 3: (1, [0, 0]), 4: (0, [0, 0]),
+        5: (1, [0, 0])}
 
 
 def test_every_router_of_the_lesson_has_its_row(capsys):

@@ -13,18 +13,21 @@ import torch
 import routing_room
 from dual_draft_routing import (
     HeadDrafter,
+    RecordLevels,
     RoutedDrafter,
     coin_flip,
     grow_tree,
 )
 from merged_trees import prefixes
 from nanogpt.bench import gain
+from nanogpt.chapter import Loop
 from nanogpt.data import CharTokenizer
 from nanogpt.decoding import collect, plain_decode
+from nanogpt.exact import proofs
 from nanogpt.exact.toy_models import ToyHead, ToyModel, loop_bias, random_gpt
 from nanogpt.sampling import Dice, Sampler
 from train_heads import DEPTH, default_configs, head_loss, letters_of, on_duty, random_heads
-from tree_attention import speculate
+from tree_attention import TreeDrafter, multi_round, speculate
 
 PROMPT = [0, 1]
 
@@ -99,6 +102,43 @@ def test_the_more_confident_tree_is_the_one_proposed():
         tree = routed.propose(2, room=9)
         assert routed.choices == [index]
         assert prefixes(tree) == prefixes(sharp.propose(2, room=9))
+
+
+class Fixed:
+    """A head that says the same everywhere."""
+
+    def __init__(self, *probs):
+        self.state, self.said = torch.zeros(1, 1), torch.tensor([probs]).log()
+
+    def reset(self):
+        pass
+
+    def observe(self, tokens, hidden, rows):
+        pass
+
+    def read(self, states, tokens):
+        return self.said, states
+
+
+def test_a_record_of_drawn_rounds_by_hand():
+    """Head 0 is surer. Then a 2 comes, accepted, for which head 1 had more; then a 0, the target's
+    own, for which head 0 had more: .8 times .1 is less than .2 times .7."""
+    for last, expected in ((None, [0, 1, 1]), (1, [0, 1, 0])):
+        router, chosen = RecordLevels([Fixed(.8, .1, .1), Fixed(.2, .1, .7)], last), []
+        router.reset()
+        for committed, root in (([1, 1], 1), ([1, 2], 1), ([1], 0)):
+            router.observe(committed, None, None)
+            router.level([root], [-1])
+            chosen.append(router.heads.index(router.chosen))
+        assert chosen == expected
+
+
+def test_a_choice_by_the_record_is_lossless():
+    """Two rounds, for the second chooses by what the first one wrote."""
+    loop = Loop("by record, {}", lambda m, k, sampler, dice: TreeDrafter(
+        RecordLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round)
+    for seed in (1, 3):
+        assert proofs.bias(loop, 1, Sampler(0.9), rounds=2, seed=seed) < 1e-12
 
 
 # ---------------------------------------------------------------- the heads

@@ -100,7 +100,7 @@ function tell() {
   const best = trace.drafted === "best", at = row => best ? depth[row] : trace.parents[row];
   const turn = row => best ? Math.ceil(row / 4) : chain || trace.drafted === "heads" ? trace.groups[row] : depth[row];
   const turns = [...new Set(rows.map(turn))].map(one => rows.filter(row => turn(row) === one));
-  const masses = rows.reduce((mass, row) => [...mass, mass[trace.parents[row]] * guess(row)], [1]);
+  const masses = trace.c || rows.reduce((mass, row) => [...mass, mass[trace.parents[row]] * guess(row)], [1]);
   turns.forEach((some, i) => {
     const head = trace.groups[some[0]], found = several(some.length, "node");
     const charts = [...new Set(some.map(at))].map(place => {
@@ -214,7 +214,8 @@ function tell() {
   if (!is("still")) return frames;
 
   // For a picture without keys: the end of each verb, in a few words.
-  const brief = { draft: "A small model guesses.", verify: "One pass of the large model reads all guesses.",
+  const brief = { draft: trace.names[0] ? "Two heads guess." : "A small model guesses.",
+    verify: `One pass of the large model reads ${trace.confidence ? "the chosen tree" : "all guesses"}.`,
     route: "The surer head's tree goes on.", down: "Scores: the chance that the path goes through.",
     up: "One draw, held against the layers from the right, ends the path.",
     accept: "Blue: accepted guesses. Orange: the large model's own.", commit: `One pass wrote ${wrote}.` };
@@ -286,9 +287,9 @@ function drawTree(f) {
     const now = f.focus.includes(row) && (f.verb === "accept" || f.verb === "verify" && !f.focus[1]) ? " now" : "";
     parts.push(box(at, text(row), here + now, row), label(at.x + 12, at.y + 28, "small", row));
   });
-  if (f.verb === "route") trace.confidence.forEach((mean, i) => {  // beside the end of each head's tree
+  if (f.verb === "route") trace.confidence.forEach((mean, i) => {  // below the end of each head's tree
     const mine = range(f.shown).filter(row => trace.groups[row] === i + 1).map(row => place[row]);
-    parts.push(label(Math.max(...mine.map(at => at.x)) + BOX / 2, Math.max(...mine.map(at => at.y)) + 5, "letter last", `mean ${short(mean)}`));
+    parts.push(label(Math.max(...mine.map(at => at.x)) + BOX / 2, Math.max(...mine.map(at => at.y)) + 36, "letter last", `mean ${short(mean)}`));
   });
   if (f.next) {
     edge(place[f.next.parent], next, "own");
