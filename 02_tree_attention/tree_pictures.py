@@ -67,14 +67,13 @@ def draw_prices(found, T=1):
     found: a stored contest. At a point stands the number of drafts; a bar is two standard errors.
     """
     fast, lines, ax = speedups(found, T), table_of(found, T), new_axes(height=5)
-    chain = {name for name, line in lines.items() if line.get("loop") == LOOPS[1].name
-             and line["budget"] == [1] * 4}  # in this chapter's code; all shapes begin with it
+    chain = f"02 {LOOPS[1].title((1,) * 4)}"  # in this chapter's code; all shapes begin with it
     for label, (color, loop) in {
             "chain": (FIRST, "chain of {}, 57K GPT"),
             "side shoots": (SECOND, LOOPS[2].name), "drawn tree": (SPARE[2], LOOPS[1].name),
             "picked tree": (SPARE[0], LOOPS[0].name)}.items():
         names = {name for name in lines if lines[name].get("loop") == loop}
-        names = sorted(names | (chain if label == "side shoots" else set()),
+        names = sorted(names | ({chain} if label == "side shoots" else set()),
                        key=lambda name: lines[name]["drafts"])
         y, x, _ = zip(*map(fast.get, names), strict=True)
         ax.errorbar(x, y, [tau_error(found, T, name) for name in names], fmt="o-", color=color,
@@ -85,7 +84,7 @@ def draw_prices(found, T=1):
                         textcoords="offset points", color=color, ha="left" if right else "right")
         end, shift = (0, (-36, -16)) if label == "chain" else (-1, (8, -3))
         ax.annotate(label, (x[end], y[end]), shift, textcoords="offset points", color=color)
-    draw_ground(ax, 6.6, 5.2)
+    draw_ground(ax, 6.6, 5.2, fast[chain][2])  # its ray is dashed
     return plain_frame(ax, "Second guesses add tokens,\nand cost more than they add",
                        f"price of a round, in plain steps, T = {T:g}", "tokens a round")
 

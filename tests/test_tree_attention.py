@@ -9,11 +9,12 @@ from itertools import combinations, permutations
 import pytest
 import torch
 
+import tree_pictures
 import tree_room
 from chain_specdec import GPTDraft, speculate_chain
 from grading import Script
 from nanogpt.decoding import Context, collect
-from nanogpt.does_it_pay import behind, load_all, table_of
+from nanogpt.does_it_pay import behind, load_all, speedups, table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import (
     ToyDraft,
@@ -171,6 +172,20 @@ def test_no_second_guess_paid_in_time(found, T, loop):
              1: ("02 drawn tree 2-2-1-1, bigram", "01 chain of 8, bigram")}[T]
     mean, error = behind(found, T, ahead[1])[ahead[0]]
     assert mean > error
+
+
+@pytest.mark.parametrize("found", HOURS)
+def test_the_picture_of_prices_and_its_table_hold_what_was_measured(found, capsys):
+    fast, ax = speedups(found, 1), tree_pictures.draw_prices(found)
+    drawn = [(x, y) for line in ax.lines for x, y in zip(*line.get_data(), strict=True)]
+    for name in ("01 chain of 6, 57K GPT", "02 chain with side shoots, 30 drafts, 57K GPT",
+                 "02 drawn tree 2-1-1-1, 57K GPT", "02 picked tree 2-2-2-2, 57K GPT"):
+        assert fast[name][1::-1] in drawn
+    tree_pictures.print_second_guesses({"hour": found})
+    mean, error = behind(found, 1, "02 drawn tree 1-1-1-1, 57K GPT")[
+        "02 drawn tree 2-2-1-1, 57K GPT"]
+    line, = (line for line in capsys.readouterr().out.splitlines() if "2-2-1-1" in line)
+    assert line.split()[3:] == ["3.61", "0.15", f"{mean:.2f}", f"{error:.2f}"]
 
 
 @pytest.mark.parametrize("found", HOURS)
