@@ -3,9 +3,10 @@
 import torch
 
 from chain_specdec import residual
-from nanogpt.does_it_pay import speedups, table_of
+from nanogpt.cli import print_table
+from nanogpt.does_it_pay import behind, speedups, table_of, tau_error
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES, SPARE
+from nanogpt.pictures.maps import FAMILIES, SPARE, draw_ground
 from nanogpt.pictures.plots import (
     BLUE,
     GREY,
@@ -34,7 +35,7 @@ def draw_turns(p, q, tokens):
     A panel for each first child that can be rejected; p, q (V,). A bar has three parts: blue and
     grey make up q, blue and orange p.
     """
-    panels = {"The first child, drawn from q": (p, q)}
+    panels = {"The first child. Blue and grey: q, blue and orange: p": (p, q)}
     for x in (q > p).nonzero().flatten().tolist():
         left = q.clone()
         left[x] = 0
@@ -56,42 +57,53 @@ def draw_turns(p, q, tokens):
         for y, token in enumerate(tokens):
             ax.text(-0.02, y, token, va="center", **MONO)
             if new_p[y] == new_q[y] == 0:
-                ax.text(0, y, "gone", va="center")
+                ax.text(0, y, "already rejected", va="center")
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
 
 
-def draw_rows(found, T=1):
-    """Tokens a round by the number of drafts: chains, drawn trees, picked trees; at the points the
-    speed-up. -> Axes
+def draw_prices(found, T=1):
+    """A round's price and tokens: chapter 01's chains, and the shapes of this chapter. -> Axes
 
-    found: a stored contest.
+    found: a stored contest. At a point stands the number of drafts; a bar is two standard errors.
     """
-    fast, lines, ax = speedups(found, T), table_of(found, T), new_axes(height=4)
-    for shape, (color, loop) in {
-            "chain": (FIRST, "chain of {}, 57K GPT"), "side shoots": (SECOND, LOOPS[2].name),
-            "drawn tree": (SPARE[2], LOOPS[1].name), "picked tree": (SPARE[0], LOOPS[0].name),
-            }.items():
-        points = sorted((round(lines[name]["drafts"]), *fast[name]) for name in lines
-                        if lines[name].get("loop") == loop)
-        points = [point for point in points if point[0] in (4, 8, 10, 12, 14, 16, 30)]
-        bare = {"chain": (12,), "side shoots": (10, 14)}.get(shape, ())  # no room for a number
-        if not points:  # not in this file
-            continue
-        ax.plot([n for n, *_ in points], [tokens for _, tokens, *_ in points], "o-", color=color,
-                markersize=5)
-        for n, tokens, _, speed in points:
-            if n not in bare:
-                below = shape == "drawn tree" or n == 16
-                ax.annotate(f"{speed:.2f}x", (n, tokens), (0, -16 if below else 7),
-                            textcoords="offset points", color=color, ha="center")
-        ax.annotate(shape, points[-1][:2], (10, 0), textcoords="offset points", color=color,
-                    va="center")
-    ax.set_xscale("log", base=2)
-    ax.set(xlim=(3.4, 62), ylim=(1, 5))
-    ax.set_xticks((4, 8, 16, 30), (4, 8, 16, 30))
-    return plain_frame(ax, "Depth first, then side shoots",
-                       f"drafts in a round, T = {T:g}; at the points the speed-up",
-                       "tokens a round")
+    fast, lines, ax = speedups(found, T), table_of(found, T), new_axes(height=5)
+    chain = {name for name, line in lines.items() if line.get("loop") == LOOPS[1].name
+             and line["budget"] == [1] * 4}  # in this chapter's code; all shapes begin with it
+    for label, (color, loop) in {
+            "chain": (FIRST, "chain of {}, 57K GPT"),
+            "side shoots": (SECOND, LOOPS[2].name), "drawn tree": (SPARE[2], LOOPS[1].name),
+            "picked tree": (SPARE[0], LOOPS[0].name)}.items():
+        names = {name for name in lines if lines[name].get("loop") == loop}
+        names = sorted(names | (chain if label == "side shoots" else set()),
+                       key=lambda name: lines[name]["drafts"])
+        y, x, _ = zip(*map(fast.get, names), strict=True)
+        ax.errorbar(x, y, [tau_error(found, T, name) for name in names], fmt="o-", color=color,
+                    markersize=5, ecolor=(color, 0.35))
+        right = label.endswith("tree")  # its numbers stand at the right, and below
+        for name, at in zip(names, zip(x, y, strict=True), strict=True):
+            ax.annotate(f"{lines[name]['drafts']:.0f}", at, (3, -14) if right else (-3, 6),
+                        textcoords="offset points", color=color, ha="left" if right else "right")
+        end, shift = (0, (-36, -16)) if label == "chain" else (-1, (8, -3))
+        ax.annotate(label, (x[end], y[end]), shift, textcoords="offset points", color=color)
+    draw_ground(ax, 6.6, 5.2)
+    return plain_frame(ax, "Second guesses add tokens,\nand cost more than they add",
+                       f"price of a round, in plain steps, T = {T:g}", "tokens a round")
+
+
+def print_second_guesses(files, T=1):
+    """What a token takes more than with the chain of 4 in this chapter's code, text by text.
+
+    files: {name: a stored contest}, all with temperature T and the same texts.
+    """
+    chain, rows = f"02 {LOOPS[1].title((1,) * 4)}", []
+    found = next(iter(files.values()))
+    for name, line in table_of(found, T).items():
+        if line.get("loop") in (LOOPS[1].name, LOOPS[2].name) and name != chain:
+            more = [value for file in files.values() for value in behind(file, T, chain)[name]]
+            rows.append([name[3:].removesuffix(", 57K GPT"), *(f"{value:.2f}" for value in (
+                speedups(found, T)[name][0], tau_error(found, T, name), *more))])
+    print_table(["shape", "tokens", "+-", *(head for name in files
+                                            for head in (f"ms more, {name}", "+-"))], rows)
 
 
 def draw_shape(shape, chances):

@@ -88,13 +88,15 @@ def print_emitted(rules, p, q, tokens):
     print_table(["", *tokens, "accepted"], rows)
 
 
-def drawn_chances(p, q):
+def drawn_chances(target_logits, draft_logits, T):
     """How often the first drawn child is accepted; how often it is rejected and the second is
-    accepted, by multi-round rejection. p, q (n, V) -> two numbers, means over the n."""
+    accepted, by multi-round rejection at temperature T > 0. (n, V) each -> two means over the n."""
+    p, q = (Sampler(T)(logits) for logits in (target_logits, draft_logits))
     rejected, owed = (q - p).clamp(min=0), (p - q).clamp(min=0)  # (n, V): each x; sums: 1 - alpha
-    owed = owed / owed.sum(-1, keepdim=True).clamp(min=1e-12)  # the residual
-    left = q[:, None] * (1 - torch.eye(q.shape[-1]))  # (n, x, V): q without x
-    left = left / left.sum(-1, keepdim=True).clamp(min=1e-12)
+    owed = owed / owed.sum(-1, keepdim=True).clamp(min=1e-30)  # the residual
+    x = torch.eye(q.shape[-1], dtype=torch.bool)
+    # (n, x, V): q without x. From the logits, for near T = 0 the other probabilities vanish.
+    left = Sampler(T)(draft_logits[:, None].masked_fill(x, -torch.inf))
     second = rejected * torch.minimum(owed[:, None], left).sum(-1)  # (n, x)
     return float(torch.minimum(p, q).sum(-1).mean()), float(second.sum(-1).mean())
 
@@ -191,8 +193,7 @@ HARMLESS = {  # the proofs cannot see them, and here is why
 def independent_coins(tree, target_probs, dice):
     """NOT LOSSLESS: chapter 01's coin for every node, and the longest path that passed wins.
 
-    A natural rule that you will meet in blog posts and repositories. Nothing crashes and the text
-    looks fine, but chapter 01's proof,
+    A natural rule. Nothing crashes and the text looks fine, but chapter 01's proof,
 
         draft(x) * min(1, target(x) / draft(x))  +  P(rejected) * residual(x)  =  target(x),
 

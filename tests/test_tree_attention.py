@@ -3,6 +3,9 @@
 Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
 """
 
+import statistics
+from itertools import combinations, permutations
+
 import pytest
 import torch
 
@@ -10,6 +13,8 @@ import tree_room
 from chain_specdec import GPTDraft, speculate_chain
 from grading import Script
 from nanogpt.decoding import Context, collect
+from nanogpt.does_it_pay import behind, load_all, table_of
+from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import (
     ToyDraft,
     ToyModel,
@@ -104,6 +109,85 @@ def test_the_lessons_five_changes():
     """The worst guesses alone leave the walk lossless."""
     *lossless, mask, top, equal, residual = tree_room.changed_loops().values()
     assert len(lossless) == 3 and max(lossless) < 1e-12 and min(mask, top, equal, residual) > 0.05
+
+
+# ---------------------------------------------------------------- what the lesson says
+
+
+def test_drawn_chances_by_hand_and_near_temperature_0():
+    """The lesson's example; and where only favourites are drawn, a draw is a pick."""
+    p, q = torch.tensor([[0.1, 0.5, 0.3, 0.1]]), torch.tensor([[0.4, 0.3, 0.1, 0.2]])
+    assert tree_room.drawn_chances(p.log(), q.log(), 1) == pytest.approx((0.6, 0.25))
+    logits = [torch.stack([torch.randperm(5) for _ in range(40)]).float() for _ in range(2)]
+    best, guesses = logits[0].argmax(-1, keepdim=True), logits[1].argsort(-1, descending=True)
+    picked = (guesses[:, :2] == best).double().mean(0).tolist()
+    assert min(picked) > 0
+    assert tree_room.drawn_chances(*logits, 0.008) == pytest.approx(picked)  # e^-125 beside 1
+
+
+def test_32_bits_near_temperature_0_lose_children_but_no_exactness():
+    generator = torch.Generator().manual_seed(0)
+    for logits in torch.randn(20, 2, 4, generator=generator):
+        p, q = Sampler(0.02)(logits)
+
+        def run(dice, p=p, q=q):
+            children = draw_without_replacement(q, 3, dice)
+            tree = Tree([0, *children], [-1] + [0] * len(children), q.repeat(len(children) + 1, 1))
+            path, token = multi_round(tree, p.repeat(len(tree), 1), dice)
+            return [children[path[1] - 1] if len(path) > 1 else token]
+
+        found = torch.zeros(4, dtype=torch.float64)
+        for (token,), probability in outcomes(run):
+            found[token] += probability
+        torch.testing.assert_close(found, p.double(), rtol=0, atol=1e-6)
+
+
+def test_the_most_that_a_rule_can_accept_of_the_lessons_two_drawn_children():
+    """The least cut between the target's draws and the pairs that hold them."""
+    p, q = [0.1, 0.5, 0.3, 0.1], [0.4, 0.3, 0.1, 0.2]
+    pairs = {pair: q[pair[0]] * q[pair[1]] / (1 - q[pair[0]]) for pair in permutations(range(4), 2)}
+    cuts = [sum(p[x] for x in range(4) if x not in some)
+            + sum(chance for pair, chance in pairs.items() if some & set(pair))
+            for n in range(5) for some in map(set, combinations(range(4), n))]
+    assert min(cuts) == pytest.approx(0.935, abs=5e-4)
+
+
+HOURS = [pytest.param(found, id=name) for name, found in load_all().items() if "epyc" in name]
+
+
+@pytest.mark.parametrize("found", HOURS)
+@pytest.mark.parametrize("T, loop", [(1, "02 drawn tree {}, 57K GPT"),
+                                     (0, "02 picked tree {}, 57K GPT")])
+def test_no_second_guess_paid_in_time(found, T, loop):
+    """In one code, text by text; and chapter 01's code for the chain is faster still."""
+    chain = loop.format("1-1-1-1")
+    more = behind(found, T, chain)
+    rivals = [more[name] for name in more if name != chain and (
+        name.startswith(loop[:9]) and name.endswith("57K GPT") or "side shoots" in name)]
+    assert len(rivals) >= 3 and all(mean > error for mean, error in rivals)
+    mean, error = more["01 chain of 4, 57K GPT"]
+    assert mean < -error
+    ahead = {0: ("02 picked tree 2-2-1-1, 57K GPT", "01 chain of 6, 57K GPT"),
+             1: ("02 drawn tree 2-2-1-1, bigram", "01 chain of 8, bigram")}[T]
+    mean, error = behind(found, T, ahead[1])[ahead[0]]
+    assert mean > error
+
+
+@pytest.mark.parametrize("found", HOURS)
+def test_only_30_drafts_show_that_side_shoots_gain_tokens(found):
+    """Against the chain of 16: each text is left out once."""
+    def gain(drafts):
+        ours, theirs = (table_of(found, 1)[name]["rounds"] for name in (
+            f"02 chain with side shoots, {drafts} drafts, 57K GPT", "01 chain of 16, 57K GPT"))
+        n, tokens = len(ours), found["tokens"]
+        left = [tokens * (n - 1) * (1 / (sum(ours) - a) - 1 / (sum(theirs) - b))
+                for a, b in zip(ours, theirs, strict=True)]
+        more = tokens * n * (1 / sum(ours) - 1 / sum(theirs))
+        return more, 2 * (n - 1) ** 0.5 * statistics.pstdev(left)
+
+    mean, error = gain(14)
+    assert abs(mean) < error
+    assert gain(30) == pytest.approx((0.6, 0.4), abs=0.05)
 
 
 # ---------------------------------------------------------------- the tree itself
