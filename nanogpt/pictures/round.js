@@ -287,9 +287,10 @@ function drawTree(f) {
     const now = f.focus.includes(row) && (f.verb === "accept" || f.verb === "verify" && !f.focus[1]) ? " now" : "";
     parts.push(box(at, text(row), here + now, row), label(at.x + 12, at.y + 28, "small", row));
   });
-  if (f.verb === "route") trace.confidence.forEach((mean, i) => {  // below the end of each head's tree
-    const mine = range(f.shown).filter(row => trace.groups[row] === i + 1).map(row => place[row]);
-    parts.push(label(Math.max(...mine.map(at => at.x)) + BOX / 2, Math.max(...mine.map(at => at.y)) + 36, "letter last", `mean ${short(mean)}`));
+  if (f.verb === "route") trace.confidence.forEach((mean, i) => {  // right of the last node of each head's tree
+    const at = last(range(f.shown).filter(row => trace.groups[row] === i + 1).map(row => place[row])
+      .sort((a, b) => a.y - b.y || a.x - b.x));
+    parts.push(label(at.x + BOX / 2 + 40, at.y + 5, "letter", `mean ${short(mean)}`));
   });
   if (f.next) {
     edge(place[f.next.parent], next, "own");
