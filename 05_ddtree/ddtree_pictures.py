@@ -4,6 +4,7 @@ Blue is what is kept (here: the root and the nodes of the tree), grey what is no
 """
 
 from math import prod
+from statistics import mean
 from textwrap import fill
 
 import torch
@@ -126,19 +127,30 @@ def draw_urns(found, told):
                   (-0.5, len(found) - 0.5), (-0.5, 1.12))
 
 
-def print_rivals(found, T, ours, others):
+def print_rivals(found, T, ours, others, hours=()):
     """A few methods of a stored contest beside one of them, the fastest first: who is ahead of it?
 
-    found: of nanogpt.does_it_pay.load; ours: a method; others: more of them.
+    found: of nanogpt.does_it_pay.load; ours: a method; others: more of them; hours: further
+    contests, a column each.
     """
-    fast, more = speedups(found, T), behind(found, T, ours)
-    rows = []
+    fast, rows = speedups(found, T), []
     for name in sorted([ours, *others], key=lambda name: -fast[name][2]):
-        (tokens, price, quotient), (ms, error) = fast[name], more[name]
-        verdict = "" if name == ours else "level" if abs(ms) <= error else (
-            "ahead" if ms < 0 else "behind")
-        rows.append([name, f"{tokens:.2f}", f"{price:.2f}", f"{quotient:.2f}x", verdict])
-    print_table([f"T = {T:g}", "tokens a round", "price", "speed-up", ""], rows)
+        tokens, price, _ = fast[name]
+        rows.append([name, f"{tokens:.2f}", f"{price:.2f}",
+                     *(says_of(hour, T, name, ours) for hour in (found, *hours))])
+    print_table([f"T = {T:g}", "tokens a round", "price", "speed-up",
+                 *["another hour"] * len(hours)], rows)
+
+
+def says_of(found, T, name, ours):
+    """A method's speed-up, and what it is beside ours; '' if the contest does not have it."""
+    fast = speedups(found, T)
+    if name not in fast:
+        return ""
+    ms, error = behind(found, T, ours)[name]
+    verdict = "" if name == ours else "level" if abs(ms) <= error else (
+        "ahead" if ms < 0 else "behind")
+    return f"{fast[name][2]:.2f}x {verdict:6}"
 
 
 # ---------------------------------------------------------------- the heap
@@ -244,6 +256,25 @@ def draw_stop(masses, machines, base=1.8, top=0.1):
         plain_frame(ax, f"{title}: stop at {n}", None, "mass, in tokens")
     axes[-1].set_xlabel("node, in the heap's order")
     return axes
+
+
+def draw_worths(found):
+    """Accepted drafts of the best n nodes there are, of the heap's n, of a chain of n -> the Axes.
+
+    found: of ddtree_room.worths, one for each text.
+    """
+    ax = new_axes(height=3.6)
+    for name, label, color, x in (("best", "the best nodes there are", FAINT, 6),
+                                  ("heap", "the heap's", BLUE, 8),
+                                  ("chain", "the chain", INK, 3.6)):
+        means = [mean(at) for at in zip(*(text[name][1] for text in found), strict=True)]
+        ax.plot(means, "o-", color=color, markersize=4)
+        ax.text(x, means[int(x)] - 0.06, label, color=color, va="top")
+        for n in {5, len(means) - 1}:
+            ax.annotate(two_digits(means[n]), (n, means[n]), (0, 6), textcoords="offset points",
+                        ha="center", color=color)
+    ax.set(xticks=range(13), ylim=(0, 2))
+    return plain_frame(ax, f"Accepted drafts, mean of {len(found)} texts, temperature 1", "nodes")
 
 
 def step_round(args, dataset, device, prompt):

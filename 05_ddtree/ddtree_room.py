@@ -17,8 +17,8 @@ from ddtree import (
     best_first,
     best_first_tree,
     draft_temperature,
+    marginal_children,
     node_masses,
-    surrogate,
 )
 from draft_law import law_if_hidden
 from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize
@@ -430,15 +430,16 @@ def new_beside_fixed(network, texts, others, T, budget, tokens=64):
 
 
 @torch.inference_mode()
-def accepted_by(target, text, tree):
-    """Accepted drafts expected under the target: the sum of p(u). text: its last token the root."""
+def target_masses(target, text, tree):
+    """p(u) of every node but the root, (N - 1,): their sum is the number of accepted drafts that
+    the target expects. text: token ids, the root last."""
     cache = target.new_cache()
     target(torch.tensor([text[:-1]]), cache=cache)
     cache.commit(list(range(len(text) - 1)))
     positions = (cache.length + tree.depths).to(target.device)
     logits, _ = target(torch.tensor([tree.tokens.tolist()]), positions, tree.mask, cache)
     log_p = torch.log_softmax(logits[0].double().cpu(), -1)[tree.parents[1:], tree.tokens[1:]]
-    return float(torch.where(tree.mask[1:, 1:].cpu(), log_p, 0.0).sum(-1).exp().sum())
+    return torch.where(tree.mask[1:, 1:].cpu(), log_p, 0.0).sum(-1).exp()
 
 
 def oracle_tree(target, text, budget, depth=5):
@@ -455,27 +456,23 @@ def oracle_tree(target, text, budget, depth=5):
 
 
 def worths(network, text, budget=12):
-    """{which tree: (accepted drafts that the drafter promises or None, that the target expects)}.
+    """{"chain", "heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1,
+    ..: to the drafter's marginals, and to the target}. The best tree there is asks the target.
 
     text: token ids, the root last; one pass behind it.
     """
-    target, root, rows = network.target, text[-1], list(range(len(text) - 1))
+    target, block = network.target, BlockDraft(network)
     with torch.inference_mode():
         _, hidden = target(torch.tensor([text[:-1]]))
-    found, drafters = {}, {
-        "chain of 5": BlockChainDrafter(network),
-        f"the heap's {budget}": DDTreeDrafter(network, budget),
-        f"{budget} with a lookup": ConditionalTreeDrafter(network, budget)}
-    for name, drafter in drafters.items():
-        drafter.observe(text[:-1], hidden, rows)
-        tree = drafter.propose(root, len(text))
-        found[name] = tree, None
-        if not isinstance(drafter, ConditionalTreeDrafter):
-            drafter.reset()
-            drafter.observe(text[:-1], hidden, rows)
-            found[name] = tree, surrogate(tree, drafter.marginals(root, len(text)))
-    found[f"the best {budget} there are"] = oracle_tree(target, text, budget), None
-    return {name: (said, accepted_by(target, text, tree)) for name, (tree, said) in found.items()}
+    block.observe(text[:-1], hidden, list(range(len(text) - 1)))
+    log_probs = block.marginals(text[-1], network.config.length)
+    best = log_probs.argmax(-1).tolist()
+    trees = {"chain": Tree([text[-1], *best], range(-1, len(best))),
+             "heap": best_first_tree(text[-1], marginal_children(log_probs), budget),
+             "best": oracle_tree(target, text, budget, len(best))}
+    return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in (
+        node_masses(tree, log_probs), target_masses(target, text, tree))]
+        for name, tree in trees.items()}
 
 
 @torch.inference_mode()

@@ -151,17 +151,22 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     masses = [probs[0], *(p * after for p, after in zip(probs[0], probs[1:], strict=True))]
     best = float(torch.cat(masses).sort().values[-6:].sum())  # of one or two tokens
     tree = wrong.oracle_tree(target, text, 6, depth=2)
-    assert wrong.accepted_by(target, text, tree) == pytest.approx(best)
+    assert float(wrong.target_masses(target, text, tree).sum()) == pytest.approx(best)
 
     network = random_drafter(target, 1, transition=True)
     found = wrong.worths(network, text, 6)
     drafter = DDTreeDrafter(network, 6)
     drafter.observe(text[:-1], target(torch.tensor([text[:-1]]))[1], [0, 1, 2])
     log_probs = drafter.marginals(4, 9)
-    heap = best_first_tree(4, marginal_children(log_probs), 6)
-    assert found["the heap's 6"] == pytest.approx(
-        (surrogate(heap, log_probs), wrong.accepted_by(target, text, heap)))
-    assert max(accepted for _, accepted in found.values()) == found["the best 6 there are"][1]
+    for n in range(7):  # the first n nodes are the tree of n
+        heap = best_first_tree(4, marginal_children(log_probs), n)
+        assert [values[n] for values in found["heap"]] == pytest.approx(
+            [surrogate(heap, log_probs), float(wrong.target_masses(target, text, heap).sum())])
+        assert found["best"][1][n] >= found["heap"][1][n] - 1e-9
+    chain = BlockChainDrafter(network)
+    chain.observe(text[:-1], target(torch.tensor([text[:-1]]))[1], [0, 1, 2])
+    alone = float(wrong.target_masses(target, text, chain.propose(4, 9)).sum())
+    assert found["chain"][1][-1] == pytest.approx(alone)
 
 
 def test_slots_alone_are_the_marginals():
