@@ -133,24 +133,23 @@ def print_rivals(found, T, ours, others, hours=()):
     found: of nanogpt.does_it_pay.load; ours: a method; others: more of them; hours: further
     contests, a column each.
     """
-    fast, rows = speedups(found, T), []
-    for name in sorted([ours, *others], key=lambda name: -fast[name][2]):
-        tokens, price, _ = fast[name]
-        rows.append([name, f"{tokens:.2f}", f"{price:.2f}",
-                     *(says_of(hour, T, name, ours) for hour in (found, *hours))])
-    print_table([f"T = {T:g}", "tokens a round", "price", "speed-up",
-                 *["another hour"] * len(hours)], rows)
-
-
-def says_of(found, T, name, ours):
-    """A method's speed-up, and what it is beside ours; '' if the contest does not have it."""
     fast = speedups(found, T)
-    if name not in fast:
-        return ""
-    ms, error = behind(found, T, ours)[name]
-    verdict = "" if name == ours else "level" if abs(ms) <= error else (
-        "ahead" if ms < 0 else "behind")
-    return f"{fast[name][2]:.2f}x {verdict:6}"
+    columns = [verdicts(hour, T, ours) for hour in (found, *hours)]
+    print_table([f"T = {T:g}", "tokens a round", "price", "speed-up",
+                 *["another hour"] * len(hours)], [
+        [name, *(f"{value:.2f}" for value in fast[name][:2]),
+         *(column.get(name, "") for column in columns)]
+        for name in sorted([ours, *others], key=lambda name: -fast[name][2])])
+
+
+def verdicts(found, T, ours):
+    """{method: its speed-up, and what it is beside ours}."""
+    fast, said = speedups(found, T), {}
+    for name, (ms, error) in behind(found, T, ours).items():
+        verdict = "" if name == ours else "level" if abs(ms) <= error else (
+            "ahead" if ms < 0 else "behind")
+        said[name] = f"{fast[name][2]:.2f}x {verdict:6}"
+    return said
 
 
 # ---------------------------------------------------------------- the heap
@@ -252,10 +251,24 @@ def draw_stop(masses, machines, base=1.8, top=0.1):
         ax.text(len(masses), price + 0.003, "price of a row", ha="right", va="bottom")
         ax.text(5, 0.97 * top, "cut off: " + " ".join(two_digits(m) for m in masses if m > top),
                 va="top")
-        ax.set(ylim=(0, top))
+        ax.set(xlim=(0, len(masses) + 1), xticks=[1, *range(20, len(masses), 20), n], ylim=(0, top))
         plain_frame(ax, f"{title}: stop at {n}", None, "mass, in tokens")
     axes[-1].set_xlabel("node, in the heap's order")
     return axes
+
+
+def print_worths(here, many):
+    """What the heap's twelve promise and get in one round; over many texts, text by text, that
+    difference, and what five nodes get as a heap's tree and as a chain. See ddtree_room.worths."""
+    print("the twelve: promised {:.2f}, accepted {:.2f};".format(*(v[12] for v in here["heap"])),
+          f"the best twelve there are: {here['best'][1][12]:.2f}\n")
+    for says, (one, kind, n), (other, also, _) in (
+            ("twelve nodes, accepted and promised", ("heap", 1, 12), ("heap", 0, 12)),
+            ("five nodes accepted, heap and chain", ("heap", 1, 5), ("chain", 1, 5))):
+        ours, theirs = [found[one][kind][n] for found in many], [
+            found[other][also][n] for found in many]
+        print(f"{len(many)} texts, {says}: {mean(ours):.2f} and {mean(theirs):.2f}, "
+              "{:.2f} +- {:.2f} more".format(*paired(ours, theirs)))
 
 
 def draw_worths(found):
@@ -264,12 +277,14 @@ def draw_worths(found):
     found: of ddtree_room.worths, one for each text.
     """
     ax = new_axes(height=3.6)
-    for name, label, color, x in (("best", "the best nodes there are", FAINT, 6),
+    for name, label, color, x in (("best", "the best nodes there are", FAINT, 6.6),
                                   ("heap", "the heap's", BLUE, 8),
                                   ("chain", "the chain", INK, 3.6)):
         means = [mean(at) for at in zip(*(text[name][1] for text in found), strict=True)]
         ax.plot(means, "o-", color=color, markersize=4)
-        ax.text(x, means[int(x)] - 0.06, label, color=color, va="top")
+        y, ha, va = (1.55, "right", "bottom") if name == "best" else (
+            means[int(x)] - 0.06, "left", "top")
+        ax.text(x, y, label, color=color, ha=ha, va=va)
         for n in {5, len(means) - 1}:
             ax.annotate(two_digits(means[n]), (n, means[n]), (0, 6), textcoords="offset points",
                         ha="center", color=color)
