@@ -251,7 +251,7 @@ def draw_stop(masses, machines, base=1.8, top=0.1):
         ax.text(len(masses), price + 0.003, "price of a row", ha="right", va="bottom")
         ax.text(5, 0.97 * top, "cut off: " + " ".join(two_digits(m) for m in masses if m > top),
                 va="top")
-        ax.set(xlim=(0, len(masses) + 1), xticks=[1, *range(20, len(masses), 20), n], ylim=(0, top))
+        ax.set(xlim=(0, len(masses) + 1), xticks=[1, n, len(masses)], ylim=(0, top))
         plain_frame(ax, f"{title}: stop at {n}", None, "mass, in tokens")
     axes[-1].set_xlabel("node, in the heap's order")
     return axes
