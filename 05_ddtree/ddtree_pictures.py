@@ -257,37 +257,20 @@ def draw_stop(masses, machines, base=1.8, top=0.1):
     return axes
 
 
-def print_worths(here, many):
-    """What the heap's twelve promise and get in one round; over many texts, text by text, that
-    difference, and what five nodes get as a heap's tree and as a chain. See ddtree_room.worths."""
-    print("the twelve: promised {:.2f}, accepted {:.2f};".format(*(v[12] for v in here["heap"])),
-          f"the best twelve there are: {here['best'][1][12]:.2f}\n")
-    for says, (one, kind, n), (other, also, _) in (
-            ("twelve nodes, accepted and promised", ("heap", 1, 12), ("heap", 0, 12)),
-            ("five nodes accepted, heap and chain", ("heap", 1, 5), ("chain", 1, 5))):
-        ours, theirs = [found[one][kind][n] for found in many], [
-            found[other][also][n] for found in many]
-        print(f"{len(many)} texts, {says}: {mean(ours):.2f} and {mean(theirs):.2f}, "
-              "{:.2f} +- {:.2f} more".format(*paired(ours, theirs)))
-
-
 def draw_worths(found):
     """Accepted drafts of the best n nodes there are, of the heap's n, of a chain of n -> the Axes.
 
     found: of ddtree_room.worths, one for each text.
     """
     ax = new_axes(height=3.6)
-    for name, label, color, x in (("best", "the best nodes there are", FAINT, 6.6),
-                                  ("heap", "the heap's", BLUE, 8),
-                                  ("chain", "the chain", INK, 3.6)):
+    for name, label, color in (("best", "the best nodes there are", FAINT),
+                               ("heap", "the heap's", BLUE), ("chain", "the chain", INK)):
         means = [mean(at) for at in zip(*(text[name][1] for text in found), strict=True)]
-        ax.plot(means, "o-", color=color, markersize=4)
-        y, ha, va = (1.55, "right", "bottom") if name == "best" else (
-            means[int(x)] - 0.06, "left", "top")
-        ax.text(x, y, label, color=color, ha=ha, va=va)
+        ax.plot(means, "o-", color=color, markersize=4, label=label)
         for n in {5, len(means) - 1}:
             ax.annotate(two_digits(means[n]), (n, means[n]), (0, 6), textcoords="offset points",
                         ha="center", color=color)
+    ax.legend(frameon=False, labelcolor="linecolor")
     ax.set(xticks=range(13), ylim=(0, 2))
     return plain_frame(ax, f"Accepted drafts, mean of {len(found)} texts, temperature 1", "nodes")
 
