@@ -4,7 +4,6 @@ Blue is what is kept (here: the root and the nodes of the tree), grey what is no
 """
 
 from math import prod
-from statistics import mean
 from textwrap import fill
 
 import torch
@@ -104,8 +103,7 @@ def print_judged(tables, ours, others):
         for found in tables.values():
             more, error = paired(rounds(found[name]), rounds(found[best]))
             rows[-1].append(f"{summarize(found[name])['tau']:.2f} " + (
-                "" if name == best else "level" if abs(more) <= error else
-                "behind" if more > 0 else "ahead"))
+                "" if name == best else verdict(more, error)))
     print_table(["tokens a round", *(f"T = {T:g}" for T in tables)], rows)
 
 
@@ -144,12 +142,14 @@ def print_rivals(found, T, ours, others, hours=()):
 
 def verdicts(found, T, ours):
     """{method: its speed-up, and what it is beside ours}."""
-    fast, said = speedups(found, T), {}
-    for name, (ms, error) in behind(found, T, ours).items():
-        verdict = "" if name == ours else "level" if abs(ms) <= error else (
-            "ahead" if ms < 0 else "behind")
-        said[name] = f"{fast[name][2]:.2f}x {verdict:6}"
-    return said
+    return {name: f"{line[2]:.2f}x {'' if name == ours else verdict(*more):6}"
+            for (name, line), more in zip(speedups(found, T).items(), behind(
+                found, T, ours).values(), strict=True)}
+
+
+def verdict(more, error):
+    """What somebody is who takes so much more, with two standard errors."""
+    return "level" if abs(more) <= error else "behind" if more > 0 else "ahead"
 
 
 # ---------------------------------------------------------------- the heap
@@ -258,21 +258,18 @@ def draw_stop(masses, machines, base=1.8, top=0.1):
 
 
 def draw_worths(found):
-    """Accepted drafts of the best n nodes there are, of the heap's n, of a chain of n -> the Axes.
+    """Accepted drafts of a chain of n nodes, of the heap's n and of the best n -> the Axes.
 
     found: of ddtree_room.worths, one for each text.
     """
     ax = new_axes(height=3.6)
-    for name, label, color in (("best", "the best nodes there are", FAINT),
-                               ("heap", "the heap's", BLUE), ("chain", "the chain", INK)):
-        means = [mean(at) for at in zip(*(text[name][1] for text in found), strict=True)]
-        ax.plot(means, "o-", color=color, markersize=4, label=label)
+    for name, color in ("best", FAINT), ("heap", BLUE), ("chain", INK):
+        means = torch.tensor([text[name][1] for text in found]).mean(0).tolist()
+        ax.plot(means, "o-", color=color, markersize=4, label=name)
         for n in {5, len(means) - 1}:
-            ax.annotate(two_digits(means[n]), (n, means[n]), (0, 6), textcoords="offset points",
-                        ha="center", color=color)
+            ax.annotate(two_digits(means[n]), (n, means[n] + 0.04), ha="center", color=color)
     ax.legend(frameon=False, labelcolor="linecolor")
-    ax.set(xticks=range(13), ylim=(0, 2))
-    return plain_frame(ax, f"Accepted drafts, mean of {len(found)} texts, temperature 1", "nodes")
+    return plain_frame(ax, "Accepted drafts, best: the best nodes there are", "nodes")
 
 
 def step_round(args, dataset, device, prompt):
