@@ -45,7 +45,7 @@ from tree_attention import TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 MEMORY = 2 << 30  # bytes that an entry may take beyond what is loaded
 MOST = 50_000  # sequences of draws of one case
-NAMING = 15  # seconds for the search among the known slips
+NAMING = 40  # seconds for the search among the known slips
 PARTS = "rule", "drafter", "decode", "BUDGET", "PROOF"
 LETTERS = "abcdefghijk"
 
@@ -120,7 +120,7 @@ def read(path):
 
 def small_budgets(budget):
     """Of its kind, for the enumeration."""
-    return ((2,), (3,), (2, 1)) if isinstance(budget, tuple) else (1, 2)
+    return ((2,), (3,), (2, 1), (1, 1, 1)) if isinstance(budget, tuple) else (1, 2, 3)
 
 
 def limit_memory():
@@ -226,7 +226,7 @@ def exactness(loop, say, stage):
                 "windows, some are not plain decoding's")
             return 1.0
         say(f"EXACT: total variation {worst:.0e} at most, in {len(cases)} cases with {count:,} "
-            "sequences of draws")
+            f"sequences of draws (budgets {', '.join(map(str, loop.proof))})")
         return worst
     text, got, due, where = wrong
     say(f"NOT EXACT: total variation up to {worst:.1g}, in {len(cases)} cases with {count:,} "

@@ -205,8 +205,11 @@ def play(hunt):
             return False
         if said in ASK:
             hunt.ask(said)
-        elif said.isdecimal() and 1 <= int(said) <= len(hunt.options) and hunt.judge(int(said)):
-            return True
+        elif said.isdecimal() and 1 <= int(said) <= len(hunt.options):
+            if hunt.judge(int(said)):
+                return True
+        else:
+            print(f"'{said}' is neither a test nor a number in 1..{len(hunt.options)}.")
 
 
 def main():
