@@ -4,8 +4,8 @@
     python -m nanogpt.engine_room --save nanogpt/measured/engine/my-machine.json
 
 All requests begin together; what is counted are the rounds in which all of them run, the first
-one, which reads the prompts, left out. Of each cell the fastest lap counts. What was saved in nanogpt/measured/engine stands in the
-lesson into_an_engine.ipynb.
+one, which reads the prompts, left out. Of each cell the fastest lap counts. What
+was saved in nanogpt/measured/engine stands in the lesson into_an_engine.ipynb.
 """
 
 import gc

@@ -103,13 +103,14 @@ def tested(made):
 
 
 def acceptance(rounds, replays):
-    """-> the share of the tested drafts that were accepted; what the overlap of p and q says, the
-    mean of 1 - total variation(p, q) over the same drafts."""
+    """-> the share of the tested drafts that were accepted, its standard error; what the overlap of
+    p and q says, the mean of 1 - total variation(p, q) over the same drafts."""
     coins = sum(map(tested, rounds))
     accepted = sum(len(made.tokens) - 1 for made in rounds)
     overlap = sum(sum(found.overlap[:tested(made)])
                   for made, found in zip(rounds, replays, strict=True))
-    return accepted / coins, overlap / coins
+    share = accepted / coins
+    return share, (share * (1 - share) / coins) ** 0.5, overlap / coins
 
 
 def draws(rounds):
@@ -126,7 +127,7 @@ def draws(rounds):
 
 def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     """All of this for a decoder, from some texts of it -> first wrong row of the first text, the
-    largest distance of a recorded q, accepted share, overlap, `draws`.
+    largest distance of a recorded q, drafts a round, `acceptance`, `draws`.
 
     start(prompt, seed) -> Steps.
     """
@@ -134,7 +135,8 @@ def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     again = [replay(found, target, small, sampler) for found in made]
     rounds, replays = sum(made, []), sum(again, [])
     off = max(off for found in replays for off in found.q_off)
-    return first_wrong_row(again[0]), off, *acceptance(rounds, replays), draws(rounds)
+    drafts = sum(len(one.drafted) for one in rounds) / len(rounds)
+    return first_wrong_row(again[0]), off, drafts, *acceptance(rounds, replays), draws(rounds)
 
 
 # ---------------------------------------------------------------- counts at one position
@@ -146,6 +148,19 @@ def second_token_law(target, sampler, prompt):
     first = plain_rows(target, sampler, prompt, [])[0]  # (V,)
     texts = torch.tensor([prompt + [token] for token in range(len(first))])
     return first @ sampler(target(texts)[0][:, -1]).cpu()
+
+
+@torch.inference_mode()
+def sharper_drafts_law(target, small, sampler, prompt, power=1.5):
+    """The second new token's exact distribution (V,) if its draft comes from q^power, and the coin
+    and the residual know q: decoder D."""
+    first = plain_rows(target, sampler, prompt, [])[0]  # (V,)
+    texts = torch.tensor([prompt + [token] for token in range(len(first))])
+    p, q = (sampler(model(texts)[0][:, -1]).cpu() for model in (target, small))  # (V, V)
+    drawn, rest = q ** power, (p - q).clamp(min=0)
+    accepted = drawn / drawn.sum(-1, keepdim=True) * (p / q).clamp(max=1)
+    residual = rest / rest.sum(-1, keepdim=True)
+    return first @ (accepted + (1 - accepted.sum(-1, keepdim=True)) * residual)
 
 
 def cells(law, samples, least=5.0):
