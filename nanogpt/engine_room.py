@@ -253,11 +253,17 @@ def spread(found):
     return statistics.median(1 - statistics.median(lap) / max(lap) for lap in laps)
 
 
-def headline(found, k=4):
-    """Tokens a second over those of one reader without drafts -> of drafts, of the largest batch,
-    of both."""
-    fast, last = speeds(found), max(found)
-    return [fast[n][name] / fast[1][0] for n, name in ((1, k), (last, 0), (last, k))]
+def best_drafts(found):
+    """{requests: (K, tokens a second)}: the fastest fixed K that is not 0."""
+    return {n: max(((k, speed) for k, speed in row.items() if k not in (0, BY_LOAD)),
+                   key=lambda pair: pair[1]) for n, row in speeds(found).items()}
+
+
+def headline(found):
+    """Tokens a second over those of one reader without drafts -> of one reader with the best K, of
+    the largest batch without drafts, of the largest batch with its best K."""
+    fast, best, last = speeds(found), best_drafts(found), max(found)
+    return [speed / fast[1][0] for speed in (best[1][1], fast[last][0], best[last][1])]
 
 
 def load_measured(folder=MEASURED):

@@ -17,7 +17,6 @@ from nanogpt.exact.debugging import (
     samples_needed,
     second_token_law,
     second_tokens,
-    sharper_drafts_law,
     suspects,
 )
 from nanogpt.exact.toy_models import random_gpt
@@ -73,17 +72,8 @@ def test_counts_accuse_those_whose_text_is_wrong_and_no_other(models):
     law, starts = second_token_law(models[0], SAMPLER, PROMPT), suspects(*models)
     chance = {name: chi_square(law, second_tokens(starts[name], PROMPT, 500)) for name in "ABCEF"}
     # E has another q, and says so. F is wrong, but not here: no draft was rejected before.
+    # D's bias is so small that it takes more samples than these.
     assert max(chance[name] for name in "AB") < 1e-3 < 0.01 < min(chance[name] for name in "CEF")
-
-
-def test_the_law_of_sharper_drafts_is_what_d_writes(models):
-    law, wrong = (second_token_law(models[0], SAMPLER, PROMPT),
-                  sharper_drafts_law(*models, SAMPLER, PROMPT))
-    assert float(wrong.sum()) == pytest.approx(1, abs=1e-5)
-    assert torch.allclose(sharper_drafts_law(*models, SAMPLER, PROMPT, 1), law, atol=1e-6)
-    assert samples_needed(law, wrong) > 500  # and so D is not among those above
-    tokens = second_tokens(suspects(*models)["D"], PROMPT, 500)
-    assert chi_square(wrong, tokens) > 0.01
 
 
 def test_chi_square_is_scipys():

@@ -1,8 +1,10 @@
 """The engine: together each request writes what it would write alone."""
 
 import gc
+import json
 import os
 import random
+import re
 from collections import Counter
 from functools import cache
 from itertools import product
@@ -36,6 +38,8 @@ from nanogpt.paging import PagedModel, Pages
 from nanogpt.pictures import plots
 from nanogpt.pictures.engine_pictures import draw_forward, draw_load, draw_pages, fate
 from nanogpt.sampling import Dice, Sampler
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # ---------------------------------------------------------------- exactly
 
@@ -404,6 +408,8 @@ def test_speeds_by_hand():
     assert row[0]["tau"] == 2 and row[0]["first_ms"] == 2
     found = {1: row, 2: {0: row[4], 4: row[0]}}
     assert engine_room.speeds(found) == {1: {0: 6, 4: 12}, 2: {0: 12, 4: 6}}
+    found[2] |= {1: row[0], engine_room.BY_LOAD: row[4]}
+    assert engine_room.best_drafts(found) == {1: (4, 12), 2: (4, 6)}
     assert engine_room.headline(found) == [2, 2, 1]
     assert engine_room.spread({1: row}) == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert engine_room.gain_table({1: row})[1] == [[1, "6", "2.00x"]]
@@ -417,6 +423,14 @@ def test_a_sweep_is_what_is_stored():
     assert stored["table"][1].keys() == {*engine_room.DRAFTS, engine_room.BY_LOAD}
     assert found[3][2].keys() <= stored["table"][1][0].keys()
     assert found[1][0]["tau"] == 1 <= found[3][2]["tau"]
+
+
+def test_the_lesson_begins_with_what_was_measured():
+    [text, *_] = json.loads((ROOT / "nanogpt/into_an_engine.ipynb").read_text("utf-8"))["cells"]
+    said = re.findall(r"([\d.]+) times", "".join(text["source"]))
+    measured = engine_room.headline(engine_room.load_measured()["cpu"]["table"])
+    drafts, batch, both = (f"{x:.1f}" for x in measured)
+    assert said == [batch, drafts, both]
 
 
 def test_watching_a_round_changes_nothing():
@@ -442,10 +456,11 @@ def test_pictures_say_what_happened():
     ax = draw_forward(scene, str, dict.fromkeys(scene, "here"))
     assert "10 rows" in ax.get_title(loc="left") and len(ax.lines) == 2
     assert "table of a: 2, 0" in [text.get_text() for text in draw_pages(scene, 4, 5).texts]
-    row = {0: 100, 4: 200, engine_room.BY_LOAD: 150}
+    row = {0: 100, 2: 180, 4: 200, engine_room.BY_LOAD: 150}
     found = {n: {name: {"tokens_per_second": [n * speed]} for name, speed in row.items()}
              for n in (1, 4)}
     ax = draw_load(found)
     assert ax.get_title(loc="left") == "4 in a batch 4.0x, drafts alone 2.0x, both 8.0x"
     assert [list(line.get_ydata()) for line in ax.lines] == [[100] * 2, [200] * 2, [150] * 2]
+    assert [text.get_text() for text in ax.texts] == ["1", "K = 4", "4", "K = 4"]
     plots.plt.close("all")

@@ -2,10 +2,12 @@
 
     replay      every round again: what p and q should have been, from plain forwards of its text
     row by row  the first row of a round whose p is not the plain forward's
-    counts      one position, many seeds: a chi-square against the exact law, and how many it needs
+    counts      one position, many seeds: a chi-square against the exact law, and how many it needs;
+                it sees what is wrong at this position, and nothing else
 
-All three look at the record that chapter 01's loop leaves of each round (ChainRound), not at its
-code. Decode and replay in float32: bfloat16 alone moves probabilities by a percent.
+They look at the tokens, and at the record that chapter 01's loop leaves of each round
+(ChainRound), not at its code. Decode and replay in float32: bfloat16 alone moves probabilities by
+a percent.
 
 `suspects` has six decoders to try them on. One is right, and one is exact but slow.
 """
@@ -148,19 +150,6 @@ def second_token_law(target, sampler, prompt):
     first = plain_rows(target, sampler, prompt, [])[0]  # (V,)
     texts = torch.tensor([prompt + [token] for token in range(len(first))])
     return first @ sampler(target(texts)[0][:, -1]).cpu()
-
-
-@torch.inference_mode()
-def sharper_drafts_law(target, small, sampler, prompt, power=1.5):
-    """The second new token's exact distribution (V,) if its draft comes from q^power, and the coin
-    and the residual know q: decoder D."""
-    first = plain_rows(target, sampler, prompt, [])[0]  # (V,)
-    texts = torch.tensor([prompt + [token] for token in range(len(first))])
-    p, q = (sampler(model(texts)[0][:, -1]).cpu() for model in (target, small))  # (V, V)
-    drawn, rest = q ** power, (p - q).clamp(min=0)
-    accepted = drawn / drawn.sum(-1, keepdim=True) * (p / q).clamp(max=1)
-    residual = rest / rest.sum(-1, keepdim=True)
-    return first @ (accepted + (1 - accepted.sum(-1, keepdim=True)) * residual)
 
 
 def cells(law, samples, least=5.0):

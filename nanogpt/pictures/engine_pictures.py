@@ -1,6 +1,6 @@
 """What the lesson on the engine draws: a forward's rows, the pages, speed by load."""
 
-from nanogpt.engine_room import BY_LOAD, headline, speeds
+from nanogpt.engine_room import BY_LOAD, best_drafts, headline, speeds
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -17,9 +17,6 @@ from nanogpt.pictures.plots import (
     tint,
     visible,
 )
-
-LINES = {0: (FAINT, "-", "no drafts"), 4: (BLUE, "--", "4 drafts each"),
-         BY_LOAD: (INK, ":", "drafts by load")}
 
 
 def fate(seen):
@@ -80,22 +77,28 @@ def draw_pages(scene, size, count, columns=3):
     for i, (name, seen) in enumerate(scene.items()):
         ax.text(i % 2 * 1.5 * width, -1.25 * rows + 0.1 - 0.9 * (i // 2),
                 f"table of {name}: {', '.join(map(str, seen.table))}", fontsize=10)
-    return canvas(ax, "Each request has pages anywhere; what is light grey is thrown away",
+    return canvas(ax, "A table finds each text's pages; light grey is thrown away",
                   (-1.2, columns * width - 0.9), (-1.25 * rows - 1.1, 1.1))
 
 
 def draw_load(found):
-    """All readers' tokens a second beside those of one reader; each dot is a number of requests.
+    """All readers' tokens a second beside those of one reader; each dot is a number of requests,
+    written at the curve without drafts. At the best fixed K its K is written.
 
     found: as engine_room.sweep has it.
     """
-    ax, fast = new_axes(height=4.2), speeds(found)
-    for name, (color, style, label) in LINES.items():
-        ax.plot([row[name] for row in fast.values()], [row[name] / n for n, row in fast.items()],
-                color=color, linestyle=style, label=label, marker="o", markersize=4, linewidth=1.6)
-    for n, row in fast.items():
-        ax.annotate(n, (row[0], row[0] / n), xytext=(-5, -6), textcoords="offset points",
-                    ha="right", va="center", fontsize=9, color=FAINT)
+    ax, fast, best = new_axes(height=4.4), speeds(found), best_drafts(found)
+    for speed, label, color, style in (
+            ({n: row[0] for n, row in fast.items()}, "no drafts, so many readers", FAINT, "-"),
+            ({n: speed for n, (_, speed) in best.items()}, "the best fixed K", BLUE, "--"),
+            ({n: row[BY_LOAD] for n, row in fast.items()}, "drafts by load", INK, ":")):
+        ax.plot(list(speed.values()), [speed[n] / n for n in speed], color=color, linestyle=style,
+                label=label, marker="o", markersize=4, linewidth=1.6)
+    for n, (k, speed) in best.items():
+        for text, x, color, place, side in ((n, fast[n][0], FAINT, (-5, -6), "right"),
+                                            (f"K = {k}", speed, BLUE, (6, 6), "left")):
+            ax.annotate(text, (x, x / n), xytext=place, textcoords="offset points", ha=side,
+                        va="center", fontsize=9, color=color)
     drafts, batch, both = headline(found)
     plain_frame(ax, f"{max(found)} in a batch {batch:.1f}x, drafts alone {drafts:.1f}x, both "
                 f"{both:.1f}x", "tokens a second, all readers together",
@@ -103,5 +106,6 @@ def draw_load(found):
     for axis in ("x", "y"):
         getattr(ax, f"set_{axis}scale")("log", base=2)
         getattr(ax, f"{axis}axis").set_major_formatter(lambda value, _: f"{value:.0f}")
+    ax.margins(x=0.1)
     ax.legend(fontsize=10, frameon=False, loc="lower left")
     return ax
