@@ -10,9 +10,10 @@ A round of the engine is a round of chapter 01 for every request that runs:
 Requests come, end and are cancelled between two rounds. A new one needs nothing special: what it
 has not read yet is its prompt, and the forward reads that beside the others' few rows.
 
-A request's text does not depend on its company: no row sees the row of another request, and nobody
-else draws from its dice. Only the number of its drafts may depend on the others, and that is
-settled before they are drawn.
+No row sees the row of another request, and nobody else draws from its dice. So a request's text has
+the distribution that it has alone. With a fixed number of drafts, and but for rounding, the same
+seed writes the same text, too. `share` may give fewer drafts in company: that is settled before
+they are drawn, so the distribution stays, but other random numbers make another text.
 
 The rule that accepts comes from the caller (chapter 01's `accept`), for the stage imports no
 chapter; so do the drafters, see drafting.py.

@@ -1,11 +1,11 @@
 """How fast the engine is: tokens a second, and each reader's wait, by the number of requests.
 
-    python -m nanogpt.engine_room                                            # three minutes
+    python -m nanogpt.engine_room                                            # six minutes
     python -m nanogpt.engine_room --save nanogpt/measured/engine/my-machine.json
 
 All requests begin together; what is counted are the rounds in which all of them run, the first
-one, which reads the prompts, left out. What was saved in nanogpt/measured/engine stands in the
-lesson into_an_engine.ipynb.
+one, which reads the prompts, left out. Of each cell the fastest lap counts. What
+was saved in nanogpt/measured/engine stands in the lesson into_an_engine.ipynb.
 """
 
 import gc
@@ -33,6 +33,7 @@ MEASURED = Path(__file__).parent / "measured" / "engine"
 REQUESTS = (1, 2, 4, 8, 16, 32, 64)
 DRAFTS = (0, 1, 2, 4, 8)
 BY_LOAD = "by load"
+TEXTS = 16  # at least so many in each cell
 READ = 96  # rows that a request has read when its next ones are priced
 
 # ---------------------------------------------------------------- one round, to be looked at
@@ -147,27 +148,46 @@ def round_prices(model, requests, rows, repeats=7):
     return prices
 
 
-def load_rule(target, small, requests=REQUESTS, most=8):
-    """-> share for the Engine, from prices that are measured here and now."""
-    rows = [m for m in (1, 2, 3, 5, 9) if m <= most + 1]
-    passes = round_prices(small, requests, (1,))
-    return ByLoad(round_prices(target, requests, rows), {n: passes[n][1] for n in requests})
+def load_rule(run, requests=REQUESTS, drafts=DRAFTS, laps=2):
+    """-> share for the Engine. Its prices come from whole rounds, made here and now: judging a
+    draft takes time, too, and so do the draws of a pass. run(n, k) -> see `run_together`."""
+    prices, passes = {n: {} for n in requests}, {}
+    for n in requests:
+        for k in drafts:
+            runs = [run(n, k) for _ in range(laps)]
+            prices[n][k + 1] = min(1e3 * (found["seconds"] - found["drafting"]) / found["rounds"]
+                                   for found in runs)
+            if k:  # the longest chain: its first pass, which reads the root, too, weighs least
+                passes[n] = min(1e3 * found["drafting"] / found["rounds"] / k for found in runs)
+    return ByLoad(prices, passes)
 
 
 # ---------------------------------------------------------------- what comes of it
 
 
-def run_together(target, small, prompts, k, sampler, max_new_tokens, share=None):
-    """Serve requests that all begin now -> tokens, seconds, rounds while all of them run, and
-    first_ms, of the first round, which reads the prompts."""
-    pages = len(prompts) * (-(-(len(prompts[0]) + max_new_tokens + k) // 16))
+def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
+    """Serve requests that all begin now -> tokens, seconds, rounds while all of them run, drafting
+    (seconds of these), and first_ms, of the first round, which reads the prompts.
+
+    asked: a list of (seed, prompt).
+    """
+    pages = len(asked) * (-(-(len(asked[0][1]) + max_new_tokens + k) // 16))
     engine = new_engine(target, small if k else None, pages, share)
-    requests = [Request(prompt, sampler, seed, max_new_tokens, k=k)
-                for seed, prompt in enumerate(prompts)]
+    requests = [Request(prompt, sampler, seed, max_new_tokens, k=k) for seed, prompt in asked]
     for request in requests:
         engine.submit(request)
-    found = {"tokens": 0, "seconds": 0.0, "rounds": 0}
+    found, clock = {"tokens": 0, "seconds": 0.0, "rounds": 0, "drafting": 0.0}, [0.0]
+    if k:
+        draft = engine.drafter.draft
+
+        def timed(requests, ks):
+            begin = time.perf_counter()
+            draft(requests, ks)
+            clock[0] = time.perf_counter() - begin
+
+        engine.drafter.draft = timed
     while True:
+        clock[0] = 0.0
         synchronize(target.device)
         start = time.perf_counter()
         streamed = engine.round()
@@ -180,50 +200,70 @@ def run_together(target, small, prompts, k, sampler, max_new_tokens, share=None)
             break
         found["tokens"] += sum(len(tokens) for _, tokens in streamed)
         found["seconds"] += seconds
+        found["drafting"] += clock[0]
         found["rounds"] += 1
     return found
 
 
-def sweep(target, small, prompts_of, sampler, requests=REQUESTS, drafts=DRAFTS, laps=3,
-          max_new_tokens=64):
+def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, laps=5,
+          max_new_tokens=64, texts=TEXTS):
     """{requests: {K or "by load": {..}}}: every number of requests with every K, in turn.
 
-    prompts_of(n) -> n prompts. tokens_per_second: over all requests, a list, of each lap;
-    ms_per_token: of one reader; first_ms: of the round that reads the prompts.
+    So many texts in each cell, or as many as requests: fewer requests come in several batches, so
+    that no cell hangs on one text. tokens_per_second: over all requests, a list, of each lap;
+    round_ms, first_ms: of a round, of the one that reads the prompts.
     """
-    share, found = load_rule(target, small, requests, max(drafts)), {}
-    names = [*drafts, BY_LOAD]
+    def run(n, k, begin=0, share=None):
+        return run_together(target, small, list(enumerate(prompts))[begin:begin + n], k, sampler,
+                            max_new_tokens, share)
+
+    share, names = load_rule(run, requests, drafts), [*drafts, BY_LOAD]
+    runs = {n: {name: [] for name in names} for n in requests}
     gc.collect()
     gc.freeze()  # else a collection of everything hits some lap in the middle
-    for n in requests:
-        prompts, runs = prompts_of(n), {name: [] for name in names}
-        for lap in range(laps):
+    for lap in range(laps):  # outside: a slow minute of the machine hits a lap of every load
+        for n in requests:
             for name in names[lap % len(names):] + names[:lap % len(names)]:
                 k, rule = (max(drafts), share) if name == BY_LOAD else (name, None)
-                runs[name].append(run_together(target, small, prompts, k, sampler, max_new_tokens,
-                                               rule))
-        found[n] = {name: summary(some, n) for name, some in runs.items()}
-    return found
+                runs[n][name].append([run(n, k, begin, rule)
+                                      for begin in range(0, max(n, texts), n)])
+    return {n: {name: summary(laps, n) for name, laps in row.items()} for n, row in runs.items()}
 
 
-def summary(runs, n):
-    """What several laps with n requests found; medians, for a lap may be disturbed."""
-    def median(of):
-        return statistics.median(map(of, runs))
+def summary(laps, n):
+    """What several laps with n requests found; a lap is a list of runs."""
+    def of(lap, name):
+        return sum(run[name] for run in lap)
 
-    return {"tokens_per_second": [run["tokens"] / run["seconds"] for run in runs],
-            "ms_per_token": median(lambda run: 1e3 * run["seconds"] * n / run["tokens"]),
-            "round_ms": median(lambda run: 1e3 * run["seconds"] / run["rounds"]),
-            "tau": sum(run["tokens"] for run in runs) / sum(run["rounds"] for run in runs) / n,
-            "first_ms": median(lambda run: run["first_ms"])}
+    return {"tokens_per_second": [of(lap, "tokens") / of(lap, "seconds") for lap in laps],
+            "round_ms": min(1e3 * of(lap, "seconds") / of(lap, "rounds") for lap in laps),
+            "tau": of(laps[0], "tokens") / of(laps[0], "rounds") / n,  # every lap writes the same
+            "first_ms": min(run["first_ms"] for lap in laps for run in lap)}
 
 
-def gains(found):
-    """{requests: {K: tokens a second over those of K = 0}}, each lap with its own, the median."""
-    return {n: {name: statistics.median(
-        ours / plain for ours, plain in zip(line["tokens_per_second"],
-                                            row[0]["tokens_per_second"], strict=True))
-        for name, line in row.items()} for n, row in found.items()}
+def speeds(found):
+    """{requests: {K: tokens a second}}: of the fastest lap, since others can only slow it down."""
+    return {n: {name: max(line["tokens_per_second"]) for name, line in row.items()}
+            for n, row in found.items()}
+
+
+def spread(found):
+    """How far the laps of a cell lie apart: (fastest - median) / fastest, the median cell."""
+    laps = [line["tokens_per_second"] for row in found.values() for line in row.values()]
+    return statistics.median(1 - statistics.median(lap) / max(lap) for lap in laps)
+
+
+def best_drafts(found):
+    """{requests: (K, tokens a second)}: the fastest fixed K that is not 0."""
+    return {n: max(((k, speed) for k, speed in row.items() if k not in (0, BY_LOAD)),
+                   key=lambda pair: pair[1]) for n, row in speeds(found).items()}
+
+
+def headline(found):
+    """Tokens a second over those of one reader without drafts -> of one reader with the best K, of
+    the largest batch without drafts, of the largest batch with its best K."""
+    fast, best, last = speeds(found), best_drafts(found), max(found)
+    return [speed / fast[1][0] for speed in (best[1][1], fast[last][0], best[last][1])]
 
 
 def load_measured(folder=MEASURED):
@@ -237,27 +277,29 @@ def load_measured(folder=MEASURED):
     return found
 
 
+def gain_table(found):
+    """Head and rows: tokens a second without drafts, and how many times as many with them."""
+    names = [name for name in next(iter(found.values())) if name != 0]
+    return (["requests", "K = 0", *(name if name == BY_LOAD else f"K = {name}" for name in names)],
+            [[n, f"{fast[0]:.0f}", *(f"{fast[name] / fast[0]:.2f}x" for name in names)]
+             for n, fast in speeds(found).items()])
+
+
 def print_sweep(found):
-    """Two tables: tokens a second with the gain, and the milliseconds that a reader waits."""
-    names, more = list(next(iter(found.values()))), gains(found)
-    head = ["requests", *(name if name == BY_LOAD else f"K = {name}" for name in names)]
-    print("\ntokens a second, all requests together, and how many times those of K = 0\n")
-    print_table(head, [[n, *(
-        f"{statistics.median(line['tokens_per_second']):.0f} ({more[n][name]:.2f}x)"
-        for name, line in row.items())] for n, row in found.items()])
-    print("\nmilliseconds a token, for one reader\n")
-    print_table(head, [[n, *(f"{line['ms_per_token']:.1f}" for line in row.values())]
-                       for n, row in found.items()])
+    """Tokens a second and the gains; what a round takes, and what it brings."""
+    print("\ntokens a second, all requests together, and how many times as many with drafts\n")
+    print_table(*gain_table(found))
     print("\nmilliseconds of a round / tokens of a request in it\n")
-    print_table(head, [[n, *(f"{line['round_ms']:.1f} / {line['tau']:.2f}"
-                             for line in row.values())] for n, row in found.items()])
+    print_table(["requests", *next(iter(found.values()))],
+                [[n, *(f"{line['round_ms']:.1f} / {line['tau']:.2f}" for line in row.values())]
+                 for n, row in found.items()])
 
 
 def main(argv=None):
     p = cli.parser(__doc__)
     cli.target_flags(p)
     p.add_argument("--temperature", type=float, default=1.0, help="0 is greedy")
-    p.add_argument("--laps", type=int, default=3, help="how often each cell has its turn")
+    p.add_argument("--laps", type=int, default=5, help="how often each cell has its turn")
     p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
     args = p.parse_args(argv)
     if args.laps < 1:
@@ -270,7 +312,7 @@ def main(argv=None):
     small = for_decoding(get_gpt("draft", dataset, device), args.precision)
     prompts = held_out_prompts(dataset, max(REQUESTS))
     begin = time.perf_counter()
-    found = sweep(target, small, lambda n: prompts[:n], sampler, laps=args.laps)
+    found = sweep(target, small, prompts, sampler, laps=args.laps)
     setting = {"machine": device_name(device), "precision": precision_of(target),
                "torch": torch.__version__, "temperature": args.temperature, "laps": args.laps,
                "prompt_tokens": len(prompts[0]), "seconds": round(time.perf_counter() - begin)}

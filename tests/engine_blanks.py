@@ -105,8 +105,13 @@ for blank, wrong in zip(BLANKS, (WRONG["ragged_commit"], SHARE_SLIPS), strict=Tr
     blank.slips = wrong
 
 
-def grade_here(answer):
-    """Grade a function of the notebook; prints the verdict."""
+def grade_here(answer, hint=0):
+    """Grade a function of the notebook; prints the verdict, or its hint 1 or 2."""
     [blank] = [blank for blank in BLANKS if blank.name == answer.__name__]
+    if hint:
+        print(blank.hint[hint - 1])
+        return
     status, message = grade_answer(blank, answer, inspect.getsourcefile(answer) or "")
+    if status == "still blank":
+        message = "its question is above it; hint=1 or hint=2 helps"
     print(f"{blank.name}: {status}" + (f"\n    {message}" if message else ""))

@@ -1,8 +1,10 @@
 """The engine: together each request writes what it would write alone."""
 
 import gc
+import json
 import os
 import random
+import re
 from collections import Counter
 from functools import cache
 from itertools import product
@@ -21,13 +23,23 @@ from nanogpt.decoding import plain_decode
 from nanogpt.drafting import ByLoad, GPTDrafter, LookupDrafter, share_drafts
 from nanogpt.engine import Engine, Request
 from nanogpt.engine_room import Seen
-from nanogpt.exact.batches import CASES, OWNERS, WRONG, joint_bias, serve
+from nanogpt.exact.batches import (
+    CASES,
+    OWNERS,
+    WRONG,
+    fewer_in_company,
+    joint_bias,
+    serve,
+    texts_that_change,
+)
 from nanogpt.exact.slips import changed, replaced, wrong_variants
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.paging import PagedModel, Pages
 from nanogpt.pictures import plots
 from nanogpt.pictures.engine_pictures import draw_forward, draw_load, draw_pages, fate
 from nanogpt.sampling import Dice, Sampler
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # ---------------------------------------------------------------- exactly
 
@@ -40,10 +52,23 @@ def test_the_texts_together_have_the_product_of_their_laws(case):
 def test_exact_with_lookup_and_with_fewer_drafts_in_company():
     assert joint_bias(accept, "stop and join", drafter=LookupDrafter(2)) < 1e-12
 
-    def share(requests, most):
-        return [min(m, 1) if len(requests) > 1 else m for m in most]
+    assert joint_bias(accept, "stop and join", share=fewer_in_company) < 1e-12
 
-    assert joint_bias(accept, "stop and join", share=share) < 1e-12
+
+def test_what_keeps_the_law_and_what_keeps_the_seeded_text():
+    """The two columns of the lesson's table differ, both ways."""
+    assert texts_that_change(accept) == 0
+    # The other three ask for one draft, alone, too.
+    assert texts_that_change(accept, share=fewer_in_company) == 9
+    wrong = WRONG["__post_init__"]
+    with replaced(OWNERS["__post_init__"], __post_init__=wrong["one dice for all"]):
+        assert joint_bias(accept, "side by side") < 1e-12
+        assert texts_that_change(accept) == 12
+    # Each alone is as good as any; only together two readers of one prompt get one text.
+    with replaced(OWNERS["__post_init__"], __post_init__=wrong[
+            "each has dice of its own, all with seed 0"]):
+        assert joint_bias(accept, "side by side") > 0.1
+        assert texts_that_change(accept) == 0
 
 
 # ---------------------------------------------------------------- every seeded text
@@ -184,7 +209,7 @@ BIASED = {
     "side by side": [
         "positions are counted from the longest request's length", "a page is given out twice",
         "a short request sees as many rows as the longest", "a page is freed before it is full",
-        "a request reads its neighbour's pages"],
+        "a request reads its neighbour's pages", "each has dice of its own, all with seed 0"],
     "too few pages": ["who is sent back believes that its rows are still there"]}
 VARIANTS = wrong_variants(WRONG, *WRONG)
 
@@ -364,33 +389,48 @@ def test_blanks_know_the_solution_and_every_slip(blank, capsys):
         raise NotImplementedError("not yet")
 
     grade_here(share_drafts)
-    assert capsys.readouterr().out.startswith("share_drafts: still blank")
+    assert "still blank\n    its question is above it" in capsys.readouterr().out
+    grade_here(share_drafts, hint=2)
+    assert "ranked by the tokens" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- what is measured, what is drawn
 
 
-def test_gains_and_medians_by_hand():
-    def lap(seconds):
-        return {"tokens": 12, "seconds": seconds, "rounds": 3, "first_ms": seconds}
+def test_speeds_by_hand():
+    def lap(*seconds):
+        return [{"tokens": 12, "seconds": s, "rounds": 3, "first_ms": s} for s in seconds]
 
-    row = {0: engine_room.summary([lap(2), lap(3), lap(9)], 2),
+    row = {0: engine_room.summary([lap(2, 4), lap(2, 2), lap(9, 3)], 2),
            4: engine_room.summary([lap(1), lap(2), lap(9)], 2)}
-    assert row[0]["tokens_per_second"] == [6, 4, pytest.approx(12 / 9)]
-    assert row[0]["ms_per_token"] == pytest.approx(500) and row[0]["round_ms"] == 1000
-    assert row[0]["tau"] == 2 and row[0]["first_ms"] == 3
-    assert engine_room.gains({2: row}) == {2: {0: 1, 4: 1.5}}  # 2, 1.5 and 1 in the three laps
+    assert row[0]["tokens_per_second"] == [4, 6, 2]
+    assert row[0]["round_ms"] == pytest.approx(2000 / 3)
+    assert row[0]["tau"] == 2 and row[0]["first_ms"] == 2
+    found = {1: row, 2: {0: row[4], 4: row[0]}}
+    assert engine_room.speeds(found) == {1: {0: 6, 4: 12}, 2: {0: 12, 4: 6}}
+    found[2] |= {1: row[0], engine_room.BY_LOAD: row[4]}
+    assert engine_room.best_drafts(found) == {1: (4, 12), 2: (4, 6)}
+    assert engine_room.headline(found) == [2, 2, 1]
+    assert engine_room.spread({1: row}) == pytest.approx((1 / 3 + 1 / 2) / 2)
+    assert engine_room.gain_table({1: row})[1] == [[1, "6", "2.00x"]]
 
 
 def test_a_sweep_is_what_is_stored():
     target, small = models(0)
-    found = engine_room.sweep(target, small, lambda n: [[1, 2]] * n, Sampler(1), (1, 3), (0, 2), 1,
-                              8)
+    found = engine_room.sweep(target, small, [[1, 2]] * 4, Sampler(1), (1, 3), (0, 2), 1, 8, 2)
     stored = engine_room.load_measured()["cpu"]
     assert stored["table"].keys() == set(engine_room.REQUESTS)
     assert stored["table"][1].keys() == {*engine_room.DRAFTS, engine_room.BY_LOAD}
-    assert found[3][2].keys() == stored["table"][1][0].keys()
+    assert found[3][2].keys() <= stored["table"][1][0].keys()
     assert found[1][0]["tau"] == 1 <= found[3][2]["tau"]
+
+
+def test_the_lesson_begins_with_what_was_measured():
+    [text, *_] = json.loads((ROOT / "nanogpt/into_an_engine.ipynb").read_text("utf-8"))["cells"]
+    said = re.findall(r"([\d.]+) times", "".join(text["source"]))
+    measured = engine_room.headline(engine_room.load_measured()["cpu"]["table"])
+    drafts, batch, both = (f"{x:.1f}" for x in measured)
+    assert said == [batch, drafts, both]
 
 
 def test_watching_a_round_changes_nothing():
@@ -412,10 +452,15 @@ def test_pictures_say_what_happened():
     scene = {"a": Seen(3, [2, 0], accepted=1, tokens=[1, 9], **row),
              "c": Seen(1, [1, 3], accepted=4, tokens=[1, 2], **row | {"ended": "stop"})}
     assert fate(scene["a"]) == [plots.ORANGE, plots.BLUE] + [plots.GREY] * 3
-    assert fate(scene["c"]) == [plots.ORANGE] + [plots.BLUE] * 2 + [plots.GREY] * 2
+    assert fate(scene["c"]) == [plots.ORANGE] + [plots.BLUE] * 4  # two of them are struck out
     ax = draw_forward(scene, str, dict.fromkeys(scene, "here"))
-    assert "10 rows" in ax.get_title(loc="left")
-    assert "5 pages of 4 rows, 1 free" in draw_pages(scene, 4, 5).get_title(loc="left")
-    above, below = draw_load(engine_room.load_measured()["cpu"]["table"])
-    assert above.get_title(loc="left").startswith("Best K") and len(below.lines) == 6
+    assert "10 rows" in ax.get_title(loc="left") and len(ax.lines) == 2
+    assert "table of a: 2, 0" in [text.get_text() for text in draw_pages(scene, 4, 5).texts]
+    row = {0: 100, 2: 180, 4: 200, engine_room.BY_LOAD: 150}
+    found = {n: {name: {"tokens_per_second": [n * speed]} for name, speed in row.items()}
+             for n in (1, 4)}
+    ax = draw_load(found)
+    assert ax.get_title(loc="left") == "4 in a batch 4.0x, drafts alone 2.0x, both 8.0x"
+    assert [list(line.get_ydata()) for line in ax.lines] == [[100] * 2, [200] * 2, [150] * 2]
+    assert [text.get_text() for text in ax.texts] == ["1", "K = 4", "4", "K = 4"]
     plots.plt.close("all")

@@ -5,6 +5,10 @@ one text. So all texts of a batch are looked at together. If nobody depends on a
 distribution is the product of what each one would have alone.
 """
 
+from itertools import pairwise
+
+import torch
+
 from nanogpt import engine
 from nanogpt.drafting import GPTDrafter
 from nanogpt.engine import Engine, Request
@@ -13,6 +17,33 @@ from nanogpt.exact.slips import slips
 from nanogpt.exact.toy_models import ToyModel, ToyTarget, random_gpt
 from nanogpt.paging import PagedModel, Pages
 from nanogpt.sampling import Dice, Sampler
+
+
+class Stream:
+    """A Dice whose random numbers are fixed by its seed, and still every one of them is visited.
+
+    The real Dice's draw number n asks where number n of its seed lies among the sums of the
+    probabilities; two Dice of one seed ask about the same number. So a number is known as an
+    interval, and each question about it cuts that. numbers: {(seed, n): (low, high)}, of all
+    requests; dice: visits every outcome of a cut.
+    """
+
+    def __init__(self, seed, numbers, dice):
+        self.seed, self.numbers, self.dice, self.drawn = seed, numbers, dice, 0
+
+    def draw(self, probs):
+        sums = [0.0, *(probs.double() / probs.double().sum()).cumsum(0).tolist()]
+        place = self.seed, self.drawn
+        low, high = self.numbers.get(place, (0.0, 1.0))
+        parts = [max(0.0, min(high, above) - max(low, below)) for below, above in pairwise(sums)]
+        parts = [part * (part > 1e-12) for part in parts]  # what is smaller is rounding
+        outcome = self.dice.draw(torch.tensor(parts, dtype=torch.float64))
+        self.numbers[place] = max(low, sums[outcome]), min(high, sums[outcome + 1])
+        self.drawn += 1
+        return outcome
+
+    def flip(self, p):
+        return self.draw(torch.tensor([1 - p, p], dtype=torch.float64)) == 1
 
 
 def serve(served, plan, after_round=None):
@@ -53,19 +84,25 @@ def law(request, model):
 
 def stop_and_join():
     """The first request may stop among its drafts; the second joins, and looks at its text."""
-    return [(0, Request([0, 1], Sampler(1), max_new_tokens=3, stops=([1, 1],), k=2), None),
-            (1, Request([1], Sampler(0.7), max_new_tokens=3, penalty=0.5, k=1), None)]
+    return [(0, Request([0, 1], Sampler(1), seed=0, max_new_tokens=3, stops=([1, 1],),
+                        k=2), None),
+            (1, Request([1], Sampler(0.7), seed=1, max_new_tokens=3, penalty=0.5, k=1), None)]
 
 
 def side_by_side():
     """Equally many rows a round, behind texts of different lengths."""
-    return [(0, Request([0, 1, 1, 0, 1], Sampler(1), max_new_tokens=3, k=1), None),
-            (0, Request([1, 0], Sampler(1, top_k=2), max_new_tokens=3, k=1), None)]
+    return [(0, Request([0, 1, 1, 0, 1], Sampler(1), seed=0, max_new_tokens=3, k=1), None),
+            (0, Request([1, 0], Sampler(1, top_k=2), seed=1, max_new_tokens=3, k=1), None)]
 
 
 # {name: (make_plan, pages)}; the last one's second request is sent back, and reads its text again.
 CASES = {"stop and join": (stop_and_join, 12), "side by side": (side_by_side, 12),
          "too few pages": (side_by_side, 5)}
+
+
+def seed_of(dice):
+    """What a Dice was made from."""
+    return dice.generator.bit_generator.seed_seq.entropy
 
 
 def joint_bias(accept, case, drafter=None, share=None):
@@ -74,9 +111,11 @@ def joint_bias(accept, case, drafter=None, share=None):
     (make_plan, count), model, small = CASES[case], ToyModel(5, 2), ToyTarget(ToyModel(99, 2))
 
     def texts(dice):
-        pages, plan = Pages(count, 2), make_plan()
+        pages, plan, numbers, streams = Pages(count, 2), make_plan(), {}, {}
         for _, request, _ in plan:
-            request.dice = dice  # draws are independent, whoever makes them
+            seed = seed_of(request.dice)  # what it is, not what was asked for
+            own = streams.setdefault(id(request.dice), Stream(seed, numbers, dice))
+            request.dice = own  # two that share a Dice share a Stream
         serve(Engine(PagedModel(ToyTarget(model), pages), drafter or GPTDrafter(small, pages),
                      accept, share), plan)
         return tuple(tuple(request.new_tokens) for _, request, _ in plan)
@@ -100,6 +139,11 @@ def begin_with_the_dice_of_all(request):
     request.dice = ONE
 
 
+def begin_with_seed_0(request):
+    REQUEST_BEGINS(request)
+    request.dice = Dice(0)
+
+
 STOPPED = "any(new[-len(stop):] == list(stop) for stop in stops)"
 ENDED = "if request.ended:\n    self.leave(request)"
 OWNERS = {"read": PagedModel, "group": PagedModel, "grow": Pages, "__post_init__": Request,
@@ -120,7 +164,8 @@ WRONG = {
     "grow": slips(Pages.grow, {
         "a page is given out twice": ("self.free.pop()", "self.free[-1]"),
     }),
-    "__post_init__": {"one dice for all": begin_with_the_dice_of_all},
+    "__post_init__": {"one dice for all": begin_with_the_dice_of_all,
+                      "each has dice of its own, all with seed 0": begin_with_seed_0},
     "probs": slips(Request.probs, {
         "the penalty does not see the drafts": (
             "text[:len(text) - len(logits) + row + 1]", "text[:len(text) - len(logits) + 1]"),
@@ -163,9 +208,14 @@ WRONG = {
 # ---------------------------------------------------------------- a seeded text, in other company
 
 
-def texts_that_change(accept, requests=12):
+def fewer_in_company(requests, most):
+    """A `share` for the Engine: the number of drafts depends on who else is there."""
+    return [min(k, 1) if len(requests) > 1 else k for k in most]
+
+
+def texts_that_change(accept, requests=12, share=None):
     """How many texts of seeded requests are others when they are served together than one by one,
-    or never come because the engine breaks off. Random GPTs in float64."""
+    or never come because the engine breaks off. Random GPTs in float64; share: see Engine."""
     target, small = (random_gpt(seed, 7, 32, 8) for seed in (0, 100))
 
     def plan():
@@ -176,7 +226,8 @@ def texts_that_change(accept, requests=12):
         for part in plans:
             pages = Pages(40, 3)
             try:
-                serve(Engine(PagedModel(target, pages), GPTDrafter(small, pages), accept), part)
+                serve(Engine(PagedModel(target, pages), GPTDrafter(small, pages), accept,
+                             share), part)
                 yield from (request.new_tokens for _, request, _ in part)
             except (IndexError, RuntimeError):
                 yield from (None for _ in part)

@@ -2,10 +2,12 @@
 
     replay      every round again: what p and q should have been, from plain forwards of its text
     row by row  the first row of a round whose p is not the plain forward's
-    counts      one position, many seeds: a chi-square against the exact law, and how many it needs
+    counts      one position, many seeds: a chi-square against the exact law, and how many it needs;
+                it sees what is wrong at this position, and nothing else
 
-All three look at the record that chapter 01's loop leaves of each round (ChainRound), not at its
-code. Decode and replay in float32: bfloat16 alone moves probabilities by a percent.
+They look at the tokens, and at the record that chapter 01's loop leaves of each round
+(ChainRound), not at its code. Decode and replay in float32: bfloat16 alone moves probabilities by
+a percent.
 
 `suspects` has six decoders to try them on. One is right, and one is exact but slow.
 """
@@ -103,13 +105,14 @@ def tested(made):
 
 
 def acceptance(rounds, replays):
-    """-> the share of the tested drafts that were accepted; what the overlap of p and q says, the
-    mean of 1 - total variation(p, q) over the same drafts."""
+    """-> the share of the tested drafts that were accepted, its standard error; what the overlap of
+    p and q says, the mean of 1 - total variation(p, q) over the same drafts."""
     coins = sum(map(tested, rounds))
     accepted = sum(len(made.tokens) - 1 for made in rounds)
     overlap = sum(sum(found.overlap[:tested(made)])
                   for made, found in zip(rounds, replays, strict=True))
-    return accepted / coins, overlap / coins
+    share = accepted / coins
+    return share, (share * (1 - share) / coins) ** 0.5, overlap / coins
 
 
 def draws(rounds):
@@ -126,7 +129,7 @@ def draws(rounds):
 
 def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     """All of this for a decoder, from some texts of it -> first wrong row of the first text, the
-    largest distance of a recorded q, accepted share, overlap, `draws`.
+    largest distance of a recorded q, drafts a round, `acceptance`, `draws`.
 
     start(prompt, seed) -> Steps.
     """
@@ -134,7 +137,8 @@ def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     again = [replay(found, target, small, sampler) for found in made]
     rounds, replays = sum(made, []), sum(again, [])
     off = max(off for found in replays for off in found.q_off)
-    return first_wrong_row(again[0]), off, *acceptance(rounds, replays), draws(rounds)
+    drafts = sum(len(one.drafted) for one in rounds) / len(rounds)
+    return first_wrong_row(again[0]), off, drafts, *acceptance(rounds, replays), draws(rounds)
 
 
 # ---------------------------------------------------------------- counts at one position

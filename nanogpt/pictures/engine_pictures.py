@@ -1,6 +1,6 @@
-"""What the lesson on the engine draws: a forward's rows, the pages, the gain by load."""
+"""What the lesson on the engine draws: a forward's rows, the pages, speed by load."""
 
-from nanogpt.engine_room import BY_LOAD, gains
+from nanogpt.engine_room import BY_LOAD, best_drafts, headline, speeds
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -18,17 +18,11 @@ from nanogpt.pictures.plots import (
     visible,
 )
 
-LINES = {1: ("#7B3294", "-"), 2: ("#A6611A", "--"), 4: ("#4A6B00", "-."), 8: ("#8C1D40", ":"),
-         BY_LOAD: (INK, "-"), 0: (FAINT, "-")}
-
 
 def fate(seen):
     """The colour of each row of a request in a round."""
-    kept = min(seen.accepted, len(seen.tokens))
-    if seen.ended == "stop" and len(seen.tokens) <= seen.accepted:
-        kept = len(seen.tokens)
-    return ([FAINT] * (len(seen.read) - 1) + [ORANGE] + [BLUE] * kept
-            + [GREY] * (len(seen.drafted) - kept))
+    return ([FAINT] * (len(seen.read) - 1) + [ORANGE] + [BLUE] * seen.accepted
+            + [GREY] * (len(seen.drafted) - seen.accepted))
 
 
 def draw_forward(scene, text_of, notes):
@@ -59,10 +53,11 @@ def draw_forward(scene, text_of, notes):
 def draw_pages(scene, size, count, columns=3):
     """Every page while the forward runs. scene: {name: Seen}; size: rows of a page; count: pages.
 
-    A letter is a row of that request; blue: new in this forward and kept, grey: written over.
+    A letter is a row of that request; blue: new in this forward and kept, grey: thrown away. A
+    page's number stands before it, and below the table of each request.
     """
     rows = -(-count // columns)
-    ax, width = new_axes(height=0.6 + 0.42 * rows), size + 1.2
+    ax, width = new_axes(height=1.1 + 0.42 * rows), size + 1.9
     cells = {}
     for name, seen in scene.items():
         kept = len(seen.read) + len(seen.tokens) - 1  # the last token of a text is unread
@@ -72,41 +67,45 @@ def draw_pages(scene, size, count, columns=3):
             cells[seen.table[place // size], place % size] = name, color
     for page in range(count):
         x, y = page % columns * width, -1.25 * (page // columns)
+        ax.text(x - 0.2, y + 0.38, page, ha="right", va="center", fontsize=8, color=FAINT)
         for row in range(size):
             name, color = cells.get((page, row), ("", None))
             ax.add_patch(plt.Rectangle(
                 (x + row, y), 0.94, 0.8, edgecolor=color or "#D0D0D0", linewidth=0.9,
                 facecolor=tint(color, 0.35) if color else "white"))
             ax.text(x + row + 0.47, y + 0.38, name, ha="center", va="center", fontsize=9, **MONO)
-    free = count - len({page for page, _ in cells})
-    return canvas(ax, f"{count} pages of {size} rows, {free} free; any page will do",
-                  (-0.3, columns * width), (-1.25 * rows + 1.1, 1.1))
+    for i, (name, seen) in enumerate(scene.items()):
+        ax.text(i % 2 * 1.5 * width, -1.25 * rows + 0.1 - 0.9 * (i // 2),
+                f"table of {name}: {', '.join(map(str, seen.table))}", fontsize=10)
+    return canvas(ax, "A table finds each text's pages; light grey is thrown away",
+                  (-1.2, columns * width - 0.9), (-1.25 * rows - 1.1, 1.1))
 
 
 def draw_load(found):
-    """By the number of requests: tokens a second over those of K = 0; a reader's wait.
+    """All readers' tokens a second beside those of one reader; each dot is a number of requests,
+    written at the curve without drafts. At the best fixed K its K is written.
 
-    found: as engine_room.sweep has it -> two Axes.
+    found: as engine_room.sweep has it.
     """
-    more = gains(found)
-    axes = new_axes(height=5.6, rows=2)
-    for name in next(iter(found.values())):
-        color, style = LINES[name]
-        label = name if name == BY_LOAD else f"K = {name}"
-        look = {"color": color, "linestyle": style, "label": label, "marker": "o", "markersize": 3,
-                "linewidth": 2.4 if name == BY_LOAD else 1.4}
-        if name != 0:
-            axes[0].plot(list(more), [row[name] for row in more.values()], **look)
-        axes[1].plot(list(found), [row[name]["ms_per_token"] for row in found.values()], **look)
-    axes[0].axhline(1, color=FAINT, linewidth=0.8)
-    first, last = (max((gain, name) for name, gain in more[n].items() if name not in (0, BY_LOAD))
-                   for n in (min(more), max(more)))
-    plain_frame(axes[0], f"Best K: {first[1]} for one reader ({first[0]:.1f}x), {last[1]} for "
-                f"{max(more)} ({last[0]:.1f}x)", "", "tokens a second, over K = 0")
-    plain_frame(axes[1], "Each reader waits longer", "requests at once", "ms a token")
-    for ax in axes:
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(list(found), list(map(str, found)))
-    axes[1].set_yscale("log")
-    axes[0].legend(fontsize=9, ncols=3, frameon=False, loc="lower left")
-    return axes
+    ax, fast, best = new_axes(height=4.4), speeds(found), best_drafts(found)
+    for speed, label, color, style in (
+            ({n: row[0] for n, row in fast.items()}, "no drafts, so many readers", FAINT, "-"),
+            ({n: speed for n, (_, speed) in best.items()}, "the best fixed K", BLUE, "--"),
+            ({n: row[BY_LOAD] for n, row in fast.items()}, "drafts by load", INK, ":")):
+        ax.plot(list(speed.values()), [speed[n] / n for n in speed], color=color, linestyle=style,
+                label=label, marker="o", markersize=4, linewidth=1.6)
+    for n, (k, speed) in best.items():
+        for text, x, color, place, side in ((n, fast[n][0], FAINT, (-5, -6), "right"),
+                                            (f"K = {k}", speed, BLUE, (6, 6), "left")):
+            ax.annotate(text, (x, x / n), xytext=place, textcoords="offset points", ha=side,
+                        va="center", fontsize=9, color=color)
+    drafts, batch, both = headline(found)
+    plain_frame(ax, f"{max(found)} in a batch {batch:.1f}x, drafts alone {drafts:.1f}x, both "
+                f"{both:.1f}x", "tokens a second, all readers together",
+                "tokens a second for each reader")
+    for axis in ("x", "y"):
+        getattr(ax, f"set_{axis}scale")("log", base=2)
+        getattr(ax, f"{axis}axis").set_major_formatter(lambda value, _: f"{value:.0f}")
+    ax.margins(x=0.1)
+    ax.legend(fontsize=10, frameon=False, loc="lower left")
+    return ax
