@@ -256,7 +256,7 @@ BLANKS = [
             "masses .9, .5, .2, ms 4, 4, 4, 4, rate .4": (([0.9, 0.5, 0.2], [4, 4, 4, 4], 0.4), 3),
             "masses .9, .5, .2, ms 4, 5, 6, 7, rate .1": (([0.9, 0.5, 0.2], [4, 5, 6, 7], 0.1), 3),
             "masses .2, .1, ms 4, 5, 6, rate .4": (([0.2, 0.1], [4, 5, 6], 0.4), 0),
-            "masses .5, ms 1, 2, rate .5": (([0.5], [1, 2], 0.5), 0),  # equally good
+            "masses .25, ms 1, 2, rate .25": (([0.25], [1, 2], 0.25), 0),  # equally good
             "no node is offered": (([], [4], 0.4), 0),
         },
         more=lambda: {f"toy masses and prices {seed}, rate {rate}": (*priced(seed), rate)
