@@ -149,6 +149,11 @@ class HeadDrafter:
         return self.propose_scored(root, room)[0]
 
 
+def drafters(heads, budget=8, **shape):
+    """A HeadDrafter for each head."""
+    return [HeadDrafter(head, budget=budget, **shape) for head in heads]
+
+
 class ColderHead:
     """A head, made surer: its distributions at a temperature below 1.
 

@@ -24,6 +24,7 @@ from dual_draft_routing import (
     RoutedLevels,
     best_nodes,
     colder,
+    drafters,
     mean_confidence,
     route,
 )
@@ -99,11 +100,6 @@ LOOPS = [
          TreeDrafter(RoutedLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(4,), contest=(2, 4, 6, 8, 12), family="two heads", drawn=True, greedy=True),
 ]
-
-
-def drafters(heads, budget=8, **shape):
-    """A HeadDrafter for each head."""
-    return [HeadDrafter(head, budget=budget, **shape) for head in heads]
 
 
 # ---------------------------------------------------------------- all heads, at every token

@@ -25,6 +25,7 @@ from dual_draft_routing import (  # chapter 03
     RoutedLevels,
     colder,
     confidence,
+    drafters,
     mean_confidence,
     route,
 )
@@ -67,23 +68,18 @@ from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 
 # A row for each prefix (the trie), or the second tree behind the first (side by side).
 LOOPS = [
     Loop("trie of both heads, {} nodes", lambda m, n, sampler, dice:
-         TrieDrafter(pair(m.heads, n), n), speculate, walk,
+         TrieDrafter(drafters(m.heads, n), n), speculate, walk,
          budgets=(8, 16), contest=(4, 8, 16, 32), family="two heads", proof=(2, 4),
          grow=grow_trie),
     Loop("trie of both heads, deep, {} nodes", lambda m, n, sampler, dice: TrieDrafter(
-        pair([colder(head, sampler.temperature) for head in m.heads], n, depth=12), n),
+        drafters([colder(head, sampler.temperature) for head in m.heads], n, depth=12), n),
          speculate, walk, budgets=(8,), contest=(4, 8, 12, 16, 20, 24, 32), family="two heads",
          proof=(2, 4)),
     Loop("both heads side by side, {} nodes", lambda m, n, sampler, dice:
-         MergedDrafter(pair(m.heads, n // 2)), speculate, accept_paths,
+         MergedDrafter(drafters(m.heads, n // 2)), speculate, accept_paths,
          budgets=(8, 16), contest=(4, 8, 16, 32), family="two heads", proof=(6,),
          grow=grow_merged),
 ]
-
-
-def pair(heads, nodes, **shape):
-    """A HeadDrafter for each head."""
-    return [HeadDrafter(head, budget=nodes, **shape) for head in heads]
 
 
 # ---------------------------------------------------------------- row for row, on verse and code

@@ -9,7 +9,7 @@ from textwrap import fill
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.bench import paired, summarize, tau_uncertainty
+from nanogpt.bench import paired, summarize, tau_uncertainty, verdict
 from nanogpt.cli import print_table
 from nanogpt.does_it_pay import behind, speedups
 from nanogpt.packing import precision_of
@@ -145,11 +145,6 @@ def verdicts(found, T, ours):
     return {name: f"{line[2]:.2f}x {'' if name == ours else verdict(*more):6}"
             for (name, line), more in zip(speedups(found, T).items(), behind(
                 found, T, ours).values(), strict=True)}
-
-
-def verdict(more, error):
-    """What somebody is who takes so much more, with two standard errors."""
-    return "level" if abs(more) <= error else "behind" if more > 0 else "ahead"
 
 
 # ---------------------------------------------------------------- the heap

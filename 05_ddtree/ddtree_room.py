@@ -21,7 +21,7 @@ from ddtree import (
     node_masses,
 )
 from draft_law import law_if_hidden
-from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize
+from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize, verdict
 from nanogpt.chapter import Loop, Model
 from nanogpt.decoding import collect
 from nanogpt.exact.enumeration import outcomes
@@ -423,10 +423,9 @@ def new_beside_fixed(network, texts, others, T, budget, tokens=64):
     shape = best_shape(watch.seen, budget)
     found = compare({"new": start(lambda: DDTreeDrafter(network, budget, t)),
                      "fixed": start(lambda: FixedTree(network, shape, t))}, texts, tokens)
-    more, error = paired(*([len(g.steps) / (len(g.tokens) - 1) for g in found[name]]
-                           for name in ("fixed", "new")))  # rounds a token
-    return *(summarize(found[name])["tau"] for name in ("new", "fixed")), (
-        "level" if abs(more) <= error else "ahead" if more > 0 else "behind")
+    more = paired(*([len(g.steps) / (len(g.tokens) - 1) for g in found[name]]
+                    for name in ("new", "fixed")))  # rounds a token
+    return *(summarize(found[name])["tau"] for name in ("new", "fixed")), verdict(*more)
 
 
 @torch.inference_mode()

@@ -60,6 +60,7 @@ from layer_verification import (
     still_owed,
     stop_probabilities,
 )
+from nanogpt.bench import verdict
 from nanogpt.chapter import Loop
 from nanogpt.does_it_pay import behind, speedups
 from nanogpt.exact.enumeration import outcomes
@@ -349,7 +350,7 @@ def print_pairs(found, pairs):
         tokens, prices, quotients = zip(*(fast[name] for name in pair), strict=True)
         rows.append([title, "{:.2f}  {:.2f}".format(*tokens), "{:.2f}  {:.2f}".format(*prices),
                      "{:.2f}x  {:.2f}x".format(*quotients), f"{more:+.2f} +- {error:.2f}",
-                     "level" if abs(more) <= error else "slower" if more > 0 else "faster"])
+                     verdict(more, error, "faster", "slower")])
     cli.print_table(["T = 1", "tokens a round", "price", "speed-up", "ms a token", "so it is"],
                     rows)
 

@@ -210,6 +210,11 @@ def paired(ours, theirs):
     return statistics.mean(differences), two_standard_errors(differences)
 
 
+def verdict(more, error, ahead="ahead", behind="behind"):
+    """What somebody is who takes so much more, with two standard errors, see paired."""
+    return "level" if abs(more) <= error else behind if more > 0 else ahead
+
+
 def speedup(generations, baseline):
     """Tokens a second, divided by those of the baseline: all texts together."""
     ours, theirs = (summarize(texts)["tokens_per_second"] for texts in (generations, baseline))

@@ -41,7 +41,7 @@ from nanogpt.data import untouched_prompts
 from nanogpt.device import device_name
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.run import trained_cast
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.three_numbers import alpha_of
 
@@ -103,7 +103,8 @@ def forgetful(steps):
 
 def decoder(m, loop, budget, sampler):
     """-> start(prompt, seed), see nanogpt.bench.compare."""
-    return lambda prompt, seed: forgetful(loop.steps(m, budget, prompt, sampler, Dice(seed)))
+    start = loop.start(m, budget, sampler)
+    return lambda prompt, seed: forgetful(start(prompt, seed))
 
 
 # ---------------------------------------------------------------- what is kept of it

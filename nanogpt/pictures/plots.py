@@ -181,21 +181,3 @@ def draw_cache(committed, new, kept):
     for y, text in ((2.6, "before"), (0.4, "after")):
         ax.text(-0.2, y, text, ha="right", va="center")
     return canvas(ax, "", (-1.7, width + 0.2), (-0.7, 3.1))
-
-
-# ---------------------------------------------------------------- measurements
-
-
-def draw_ranked(values, xlabel, colors, title):
-    """A lying bar for each value, the value behind it -> the Axes.
-
-    values: {name: value}, none below 0; colors: one for each.
-    """
-    ax = new_axes(height=0.9 + 0.45 * len(values))
-    bars = ax.barh(list(values), list(values.values()), 0.62, color=colors)
-    ax.bar_label(bars, fmt=" %.2f")
-    ax.invert_yaxis()
-    ax.margins(x=0.15)
-    plain_frame(ax, title, xlabel)
-    ax.grid(visible=False)
-    return ax
