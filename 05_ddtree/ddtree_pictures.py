@@ -125,16 +125,16 @@ def draw_urns(found, told):
                   (-0.5, len(found) - 0.5), (-0.5, 1.12))
 
 
-def print_rivals(found, T, ours, others, hours=()):
+def print_rivals(found, T, ours, others, machines=()):
     """A few methods of a stored contest beside one of them, the fastest first: who is ahead of it?
 
-    found: of nanogpt.does_it_pay.load; ours: a method; others: more of them; hours: further
+    found: of nanogpt.does_it_pay.load; ours: a method; others: more of them; machines: further
     contests, a column each.
     """
     fast = speedups(found, T)
-    columns = [verdicts(hour, T, ours) for hour in (found, *hours)]
+    columns = [verdicts(machine, T, ours) for machine in (found, *machines)]
     print_table([f"T = {T:g}", "tokens a round", "price", "speed-up",
-                 *["another hour"] * len(hours)], [
+                 *["another machine"] * len(machines)], [
         [name, *(f"{value:.2f}" for value in fast[name][:2]),
          *(column.get(name, "") for column in columns)]
         for name in sorted([ours, *others], key=lambda name: -fast[name][2])])

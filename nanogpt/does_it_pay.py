@@ -45,9 +45,9 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.three_numbers import alpha_of
 
-# epyc.json: a fast hour of two cores. epyc_earlier.json: a slow one of the same machine, without
-# temperature 0.6 and without the loops that are younger; the one head's chains under BV were drawn
-# there in chapter 06's loop for many chains, about .03 ms a draft cheaper than the one of today.
+# epyc.json: two cores of an AMD EPYC. xeon.json: two of an Intel Xeon, on which rows are cheaper and
+# plain decoding is fastest in float32. Prompts and seeds are the same, but rounding is not, so at
+# the first near tie a text parts from the other machine's.
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
@@ -159,7 +159,8 @@ def machine(device):
         model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:  # not on Linux
         model = None
-    return f"{name}, {model[1].strip() if model else platform.processor() or platform.machine()}"
+    found = model[1].strip() if model else platform.processor() or platform.machine()
+    return f"{name}, " + re.sub(r"\((R|TM)\)| Processor$", "", found)
 
 
 def load(path):

@@ -14,7 +14,7 @@ import tree_room
 from chain_specdec import GPTDraft, speculate_chain
 from grading import Script
 from nanogpt.decoding import Context, collect
-from nanogpt.does_it_pay import behind, load_all, speedups, table_of
+from nanogpt.does_it_pay import behind, load_all, speedups, table_of, tau_error
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import (
     ToyDraft,
@@ -153,19 +153,21 @@ def test_the_most_that_a_rule_can_accept_of_the_lessons_two_drawn_children():
     assert min(cuts) == pytest.approx(0.935, abs=5e-4)
 
 
-HOURS = [pytest.param(found, id=name) for name, found in load_all().items() if "epyc" in name]
+MACHINES = [pytest.param(found, id=name) for name, found in load_all().items()]
 
 
-@pytest.mark.parametrize("found", HOURS)
+@pytest.mark.parametrize("found", MACHINES)
 @pytest.mark.parametrize("T, loop", [(1, "02 drawn tree {}, 57K GPT"),
                                      (0, "02 picked tree {}, 57K GPT")])
 def test_no_second_guess_paid_in_time(found, T, loop):
-    """In one code, text by text; and chapter 01's code for the chain is faster still."""
+    """In one code, text by text: behind where rows are dear, and nowhere ahead; and chapter 01's
+    code for the chain is faster still."""
     chain = loop.format("1-1-1-1")
     more = behind(found, T, chain)
     rivals = [more[name] for name in more if name != chain and (
         name.startswith(loop[:9]) and name.endswith("57K GPT") or "side shoots" in name)]
-    assert len(rivals) >= 3 and all(mean > error for mean, error in rivals)
+    assert len(rivals) >= 3 and all(mean > -error for mean, error in rivals)
+    assert "EPYC" not in found["machine"] or all(mean > error for mean, error in rivals)
     mean, error = more["01 chain of 4, 57K GPT"]
     assert mean < -error
     ahead = {0: ("02 picked tree 2-2-1-1, 57K GPT", "01 chain of 6, 57K GPT"),
@@ -174,7 +176,7 @@ def test_no_second_guess_paid_in_time(found, T, loop):
     assert mean > error
 
 
-@pytest.mark.parametrize("found", HOURS)
+@pytest.mark.parametrize("found", MACHINES)
 def test_the_picture_of_prices_and_its_table_hold_what_was_measured(found, capsys):
     fast, ax = speedups(found, 1), tree_pictures.draw_prices(found)
     drawn = [(x, y) for line in ax.lines for x, y in zip(*line.get_data(), strict=True)]
@@ -185,10 +187,12 @@ def test_the_picture_of_prices_and_its_table_hold_what_was_measured(found, capsy
     mean, error = behind(found, 1, "02 drawn tree 1-1-1-1, 57K GPT")[
         "02 drawn tree 2-2-1-1, 57K GPT"]
     line, = (line for line in capsys.readouterr().out.splitlines() if "2-2-1-1" in line)
-    assert line.split()[3:] == ["3.61", "0.15", f"{mean:.2f}", f"{error:.2f}"]
+    tree = "02 drawn tree 2-2-1-1, 57K GPT"
+    assert [float(number) for number in line.split()[3:]] == pytest.approx(
+        [fast[tree][0], tau_error(found, 1, tree), mean, error], abs=0.006)
 
 
-@pytest.mark.parametrize("found", HOURS)
+@pytest.mark.parametrize("found", MACHINES)
 def test_only_30_drafts_show_that_side_shoots_gain_tokens(found):
     """Against the chain of 16: each text is left out once."""
     def gain(drafts):
