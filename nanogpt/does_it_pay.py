@@ -45,9 +45,9 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.three_numbers import alpha_of
 
-# epyc.json: two cores of an AMD EPYC. xeon.json: two of an Intel Xeon, on which rows are cheaper and
-# plain decoding is fastest in float32. Prompts and seeds are the same, but rounding is not, so at
-# the first near tie a text parts from the other machine's.
+# epyc.json: two cores of an AMD EPYC. xeon.json: two of an Intel Xeon, on which rows are cheaper
+# and plain decoding is fastest in float32. Prompts and seeds are the same, but rounding is not, so
+# at the first near tie a text parts from the other machine's.
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
