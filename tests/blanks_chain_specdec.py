@@ -204,8 +204,8 @@ BLANKS = [
         there are no drafts? `acceptance_probability` and `residual` are at hand. Return how many
         drafts are accepted, and the next token.""",
         ("There is one more row of target_probs than there are drafts.",
-         "Row i of target_probs and of draft_probs judge draft i. Behind a rejected draft no coin "
-         "falls. The last row of target_probs judges no draft."),
+         "Row i of target_probs and of draft_probs judge draft i. Which row judges no draft? "
+         "Behind a rejected draft no coin falls."),
         lines=4, minutes=8, promise=same_text,
         examples={
             "drafted 1, 0; draft (.5 .5 0), (.25 .25 .5); target (.5 .25 .25), (.5 .5 0), "

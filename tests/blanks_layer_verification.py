@@ -118,8 +118,8 @@ BLANKS = [
         with q, and wanted where the path gets so far. weight is a, target p, draft q: three
         arrays (B,), a chain each -> (B,). Nothing is divided by 0.""",
         ("What is wanted is not p: the path gets to this node with a only.",
-         "Offered are all draws, q; wanted is a times p. The smaller one flows, and it is a share "
-         "of the draws."),
+         "How much is wanted of this token, and how much is offered, if all its draws are? What "
+         "flows is a share of the draws."),
         lines=1, minutes=5, promise=same_block,
         examples={
             "a = 1, p = .1, q = .5; a = .2, p = .9, q = .5; a = .2, p = .1, q = .5": (
@@ -143,8 +143,8 @@ BLANKS = [
         taken, (n, V). TINY is a tiny number to divide by where nothing is offered.""",
         ("Two things shrink from round to round: what each token can still take, and the chance "
          "that nothing is accepted yet.",
-         "Taken is the smaller of offered and left; both shrink by it, token by token and in all. "
-         "Rounding may take a little too much: no chance is below 0."),
+         "A token can take no more than it is offered, and no more than it can still take. In the "
+         "example: what is left behind the first round? No chance is below 0, rounded or not."),
         lines=7, minutes=12, promise=partial(same_text, RRS),
         examples={
             # takes (.2 .3 .2), leaves (0 0 .3), alive .3; then (0 0 .06) of (.15 .09 .06)
@@ -211,8 +211,8 @@ BLANKS = [
         rounding must leave no number below 0 and no layer whose sum is above 1.""",
         ("A conditional probability: of the rounds that come back to this layer, in which do they "
          "end at v?",
-         "The denominator is the same for all nodes of the layer: 1 minus everything that the "
-         "layer sends on. Where that is 0, so is the numerator."),
+         "Of the two probabilities one belongs to the node, the other to the whole layer. Where "
+         "the second is 0, so is the first."),
         lines=3, minutes=10, promise=ALL_RULES,
         examples={
             # (.6 - .48) / (1 - .48 - .3) = .12 / .22
