@@ -300,10 +300,10 @@ def main(argv=None):
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain)
     found = second_contest(target, kinds, heads, args.temperatures, args.budgets, args.prompts)
+    print_second(found)
     if args.save:
         text = json.dumps(found, separators=(",", ":")).replace(']],"', ']],\n"')
         args.save.write_text(text + "\n", encoding="utf-8")
-    print_second(found)
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -81,20 +81,25 @@ def shipped(config):
 
 
 def save_checkpoint(path, config, state):
-    """Write {config, **state}: first under another name, then renamed into place.
+    """Write {config, **state}, see write_whole."""
+    content = io.BytesIO()  # torch's own writing to a full disk does not say that it is full
+    torch.save({"config": config, **state}, content)
+    write_whole(path, content.getbuffer())
+
+
+def write_whole(path, content):
+    """Write bytes: first under another name, then renamed into place.
 
     An interrupted write leaves the previous file as it was. Raises ValueError if it cannot be
     written.
     """
-    content = io.BytesIO()  # torch's own writing to a full disk does not say that it is full
-    torch.save({"config": config, **state}, content)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content.getbuffer())
+        temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
-        raise ValueError(f"checkpoint {path} cannot be written: {error.strerror}") from None
+        raise ValueError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         with contextlib.suppress(OSError):  # a folder that cannot be written says so for itself
             temporary.unlink(missing_ok=True)

@@ -103,6 +103,8 @@ def writable(path):
     try:
         there = path.exists()
         path.open("ab").close()
+        if not path.is_file():  # a device: what is renamed into its place would end it
+            raise OSError(0, "it is no file")
         if not there:
             path.unlink()
     except OSError as error:

@@ -37,6 +37,7 @@ from nanogpt.bench import (
     summarize,
 )
 from nanogpt.chapter import chapters
+from nanogpt.checkpoint import write_whole
 from nanogpt.data import untouched_prompts
 from nanogpt.device import device_name
 from nanogpt.packing import for_decoding, precision_of
@@ -181,7 +182,7 @@ def load_all(folder=MEASURED):
 def save(path, found):
     """Write what a contest has found, a line a method."""
     text = json.dumps(found, separators=(",", ":")).replace('},"', '},\n"')
-    path.write_text(text + "\n", encoding="utf-8")
+    write_whole(path, f"{text}\n".encode())
 
 
 def begin(path, setting):
@@ -406,11 +407,15 @@ def main(argv=None):
     plains, ms = plain_targets(m, prompts)
     print("a plain step: " + "; ".join(f"{name.removeprefix('plain, ')} {value:.2f} ms"
                                        for name, value in ms.items()))
-    for T in args.temperatures:
-        found["tables"][f"{T:g}"] = measure(m, plains, entries, prompts, args.max_new_tokens, T)
-        if args.save:
-            save(args.save, found)  # after each, so that a run may be stopped between them
-    show({args.save.stem if args.save else "here": found})
+    try:
+        for T in args.temperatures:
+            found["tables"][f"{T:g}"] = measure(
+                m, plains, entries, prompts, args.max_new_tokens, T)
+            if args.save:
+                save(args.save, found)  # after each, so that a run may be stopped between them
+    finally:  # so what is measured is shown, also where the disk is full
+        if found["tables"]:
+            show({args.save.stem if args.save else "here": found})
 
 
 if __name__ == "__main__":

@@ -304,13 +304,16 @@ def print_class(folder, chosen):
     head = "  ".join(f"{number} {' '.join(str(i + 1) for i in range(len(names)))}"
                      for number, (_, names) in chosen.items())
     print(f"{'learner':{width}}  {head}  done", flush=True)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
         rows = {learner: {number: pool.submit(
             graded_apart, number, folder / learner / chapter.name / "exercise.py", names)
             for number, (chapter, names) in chosen.items()} for learner in learners}
         for learner, row in rows.items():
             print_learner(clean(learner)[:width].ljust(width), chosen,
                           {number: future.result() for number, future in row.items()})
+    finally:  # after Ctrl-C, or behind `| head`, no more is begun
+        pool.shutdown(cancel_futures=True)
 
 
 def print_learner(learner, chosen, row):

@@ -145,4 +145,4 @@ def main(number, path, *names):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    cli.run(lambda: main(*sys.argv[1:]))

@@ -154,6 +154,9 @@ def test_a_file_is_tried_before_the_work(tmp_path, capsys):
     assert (tmp_path / "kept").read_text() == "kept"
     with pytest.raises(ValueError, match="new' cannot be written: (Is a dir|Perm)"):
         cli.writable(tmp_path / "new")
+    if Path("/dev/null").exists():
+        with pytest.raises(ValueError, match="'/dev/null' cannot be written: it is no file"):
+            cli.writable(Path("/dev/null"))
     with pytest.raises(SystemExit):  # and where nobody has tried
         cli.run(lambda: (tmp_path / "none").read_text())
     assert "none cannot be read or written: No such file" in capsys.readouterr().err

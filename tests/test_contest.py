@@ -242,6 +242,28 @@ def test_all_is_printed(capsys):
     json.dumps(decide({"fast": contest()}, 1))  # ready for a page
 
 
+def test_what_is_measured_is_shown_although_it_cannot_be_kept(monkeypatch, capsys, tmp_path):
+    """The disk is full: the file stays as it was."""
+    path = tmp_path / "here.json"
+    for name, value in {"trained_cast": SimpleNamespace(target=random_gpt(1, vocab=9)),
+                        "machine": "here", "plain_targets": ({}, {}),
+                        "measure": contest()["tables"]["1"]}.items():
+        monkeypatch.setattr(does_it_pay, name, lambda *_, value=value: value)
+    flags = ["--temperatures", "1", "--prompts", "2", "--max-new-tokens", "9", "--save", str(path)]
+    main(flags)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space")
+
+    monkeypatch.setattr("os.replace", full)
+    capsys.readouterr()
+    with pytest.raises(ValueError, match="here.json cannot be written: No space"):
+        main(flags)
+    assert "01 chain of 2" in capsys.readouterr().out
+    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
 # ---------------------------------------------------------------- the map
 
 

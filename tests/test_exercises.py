@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -435,6 +436,34 @@ def test_a_class_folder(classroom, capsys, tmp_path):
     assert rows["mal"][:2] == [".", "!"]
     grade.main(["01", "--blank", "residual", "--class-folder", str(tmp_path / "class")])
     assert re.search(r"ada +w +0\n    wrong: for target", capsys.readouterr().out)
+
+
+def test_after_ctrl_c_no_more_of_a_class_is_graded(tmp_path, monkeypatch, capsys):
+    """The first row is printed while two more are graded; nobody behind them is begun."""
+    pool, begun, pressed = grade.ThreadPoolExecutor, [], threading.Event()
+
+    class Pool(pool):
+        def shutdown(self, wait=True, **how):
+            super().shutdown(wait=False, **how)
+            pressed.set()
+            super().shutdown()
+
+    def slow(number, path, names):
+        begun.append(path)
+        pressed.wait() if len(begun) > 1 else None
+        return None, ""
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    for name, value in {"ThreadPoolExecutor": Pool, "graded_apart": slow,
+                        "print_learner": press}.items():
+        monkeypatch.setattr(grade, name, value)
+    for i in range(9):
+        (tmp_path / f"learner {i}").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        grade.main(["01", "--class-folder", str(tmp_path)])
+    assert len(begun) <= 1 + grade.AT_ONCE
 
 
 def test_a_failing_grader_shows_itself_in_a_lesson(monkeypatch, capsys):
