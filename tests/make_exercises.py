@@ -18,8 +18,8 @@ import inspect
 import textwrap
 import types
 
+from nanogpt import terminal
 from grading import blanks_of, chapters, reference_source
-from nanogpt.terminal import Parser, run
 
 HEADER = '''"""Chapter {number}: {count} blanks to fill. Grade them with
 
@@ -110,7 +110,7 @@ def is_untouched(path):
 
 
 def main(argv=None):
-    parser = Parser(__doc__)
+    parser = terminal.Parser(__doc__)
     parser.add_argument("chapter", nargs="*", help="01, 02, ...; default: all")
     args, known = parser.parse_args(argv), chapters()
     for number in args.chapter:
@@ -127,4 +127,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    run(main)
+    terminal.run(main)
