@@ -240,7 +240,7 @@ def test_the_command_line_knows_the_tables():
      "    if not heap:\n        return\n    minus, parent, token = heapq.heappop(heap)\n"
      "    rows.append((rows[parent][0] + (token,), -minus))\n"
      "    yield token, parent, math.exp(-minus)", "wrong",
-     "for 5 nodes your code scores"),
+     "for 5 nodes your code scores 50 prefixes"),
     ("05", "best_first", ("yield tokens[rank]", "yield rank"), "wrong", "q_1 (.4, .6)"),
     ("05", "best_first", ("below.append(children(prefixes[row]))",
                           "children(prefixes[row])\n    below.append(children(prefixes[row]))"),
