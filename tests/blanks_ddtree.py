@@ -217,8 +217,8 @@ BLANKS = [
         parent, rank): the parent's row, and the rank from 0.""",
         ("Keep three lists, an entry a row: the prefix, its score (the root's is 0) and what may "
          "follow it.",
-         "A sibling shares everything but its last factor: its score is the PARENT's plus one "
-         "log-probability. A first child's is the node's own plus one."),
+         "A sibling shares everything but its last factor. Which of the three lists' scores holds "
+         "exactly what they share? A first child has one factor more."),
         lines=16, minutes=20, promise=best_of_marginals,
         examples={
             "root 5, q_1 (.6, .4), q_2 (.9, .1), 3 pops: token, parent's row, mass":
@@ -247,8 +247,8 @@ BLANKS = [
         has brought. Milliseconds that are spent here are missing elsewhere: what are they worth?
         Return n, the smallest of equally good ones.""",
         ("Tokens and milliseconds cannot be subtracted, unless one is turned into the other.",
-         "A round with n nodes brings the sum of n masses, and its time would have brought rate "
-         "times ms[n] elsewhere. Rows come in steps: look at every n."),
+         "How many tokens would the past rounds have written in ms[n], and how many does a round "
+         "with n nodes bring? Rows come in steps: the first n that loses need not be the end."),
         lines=2, minutes=6, promise=as_the_lazy_one,
         examples={
             "masses .3, .2, .1, ms 1, 3, 3, 6, rate .2": (([0.3, 0.2, 0.1], [1, 3, 3, 6], 0.2), 2),
@@ -269,8 +269,8 @@ BLANKS = [
         law (V,) that the drafts have then.""",
         ("What does a round write in which nothing was sent? And a round with an ordinary draft, "
          "drawn from q, that nobody looks at?",
-         "Both write p. So a round without a draft counts as one with a fresh draft, drawn from q; "
-         "and a law adds up to 1."),
+         "Both write p. So in the books, what can stand in the place of a round without a draft? "
+         "And a law adds up to 1."),
         lines=1, minutes=6, promise=law_that_writes,
         examples={
             "q (.8, .2), the second token is hidden": (
