@@ -4,6 +4,7 @@ and the hunt: every slip is on the level that it says."""
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,10 @@ import arena
 import arena_file
 import hunt
 from nanogpt.chapter import load
+from nanogpt.decoding import Generation, Step
 from nanogpt.does_it_pay import load_all, speedups
 from nanogpt.exact import proofs
+from nanogpt.sampling import Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTRIES = {path.stem: path for path in (ROOT / "06_layer_verification/entries").glob("*.py")}
@@ -99,6 +102,16 @@ def test_the_shortest_wrong_text_and_its_shares():
     assert arena_file.shortest({(0, 1): 1.0}, {(1, 1): 1.0})[0] == "a"
 
 
+def test_of_all_wrong_texts_the_shortest_is_told(monkeypatch):
+    right = {(0, 0): .5, (0, 1): .25, (1, 1): .25}
+    wrong = [{(0, 0): .25, (0, 1): .25, (1, 1): .5}, {(0, 0): .25, (0, 1): .5, (1, 1): .25}]
+    monkeypatch.setattr(proofs, "cases", lambda loop: [
+        (1, Sampler(1), {"number": number}) for number in (0, 1)])
+    monkeypatch.setattr(arena_file, "laws", lambda *_, number: (
+        wrong[number], right, SimpleNamespace(seen=[])))
+    assert "'a' comes out with 0.500, the target has 0.750" in verdict(hunt.CHAIN)[1]
+
+
 def test_what_is_wrong_later_shows_at_temperature_0(entry):
     loop, _ = entry("""
 from tree_attention import speculate
@@ -159,9 +172,16 @@ def test_the_recorded_chain_costs_what_it_did():
     assert arena_file.foretold(line, prices) == [pytest.approx(quotient)]
     best = arena_file.taught_ones(prices)
     assert len(best) > 10 and any(name.startswith("01 chain of") for name in best)
+    for price, k in ((0.0, 16), (9.0, 1)):  # where all is free, and where a pass is dear
+        assert f"01 chain of {k}, 57K GPT" in arena_file.taught_ones(
+            {"epyc": (price, lambda rows: 1.0)})
 
 
 def test_a_text_in_colours_and_without():
+    text = Generation([0, 1, 2, 3, 4], [Step([1, 2, 3]), Step([4])], 1)
+    pieces = arena_file.pieces(SimpleNamespace(decode=lambda tokens: "Romeo"[
+        tokens[0]:tokens[-1] + 1] if tokens else ""), text)
+    assert pieces == [["R", False], ["om", True], ["e", False], ["", True], ["o", False]]
     pieces = [("R", False), ("ome", True), ("o", False)]
     assert arena.coloured(pieces, False) == "Rome[o]"
     assert arena.coloured(pieces, True) == "R\x1b[34;1mome\x1b[0mo"
@@ -238,6 +258,18 @@ def test_level_3_is_plain_decoding_at_temperature_0():
     with slips.standing(two.partition(": ")[2]):
         mine, plain = proofs.greedy_texts(chain, 4)
     assert mine == plain
+
+
+def test_an_answer_is_the_number_in_the_list(capsys):
+    game = object.__new__(hunt.Hunt)
+    game.options = [SimpleNamespace(name=name) for name in "abc"]
+    game.found, game.would_be = game.options[0], "with {.name}".format
+    assert game.judge(1) and not game.judge(3)
+    assert capsys.readouterr().out == (
+        "1 is right: a\n3 is wrong: with this one, with c\n")
+    for number in (0, 4):
+        with pytest.raises(ValueError, match=f"answer is {number}; it must be in 1..3"):
+            game.judge(number)
 
 
 @pytest.mark.slow

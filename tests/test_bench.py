@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from nanogpt import bench
+from nanogpt import run as runner
 from nanogpt.before import worth
+from nanogpt.chapter import Loop, decoders, load
 from nanogpt.decoding import Generation, Step, plain_decode, timed
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.model import KVCache
@@ -88,11 +90,68 @@ def test_a_line_of_the_table_by_hand(capsys):
     assert plain_row[-3:] == ["500", "1.00x", "2/2"]
 
 
+def test_the_median_of_what_a_device_works(monkeypatch):
+    """It works only while somebody waits for it, in milliseconds; two laps warm it up. c(N) takes N
+    milliseconds a cached row, of which there are 16, and half of it in the first laps."""
+    clock, queue, laps = FakeClock(monkeypatch), [50.0], iter([9.0, 9.0, 1.0, 2.0, 6.0])
+
+    def wait(device):
+        clock.now += sum(queue) / 1e3
+        queue.clear()
+
+    monkeypatch.setattr(bench, "synchronize", wait)
+    assert bench.median_ms(lambda: queue.append(next(laps)), None, repeats=3, warmup=2,
+                           before=lambda: queue.append(50.0)) == pytest.approx(2)
+    target, calls = random_gpt(1), []
+
+    def forward(tokens, cache):
+        calls.append(tokens.shape[1])
+        queue.append(cache.length * calls[-1] / (1 + (calls.count(calls[-1]) < 4)))
+
+    target.forward = forward
+    assert bench.cost_curve(target, (1, 2, 16, 17), repeats=5) == pytest.approx(
+        {1: 16, 2: 32, 16: 256})
+
+
+def test_a_scripts_tables_are_measured_in_turns(monkeypatch, capsys):
+    """At temperature 0 beside plain decoding's texts."""
+    turns = []
+    monkeypatch.setattr(bench, "cost_curve", lambda *_, **__: {1: 2.0})
+    monkeypatch.setattr(bench, "compare", lambda starts, prompts, n, turn: turns.append(turn) or {
+        "plain": [text([1], 2.0)]})
+    bench.print_tables(SimpleNamespace(size="baby", max_new_tokens=2), random_gpt(1), [[1]],
+                       [Sampler(0), Sampler(1)], lambda sampler: {})
+    assert turns == [bench.TURN] * 2 and capsys.readouterr().out.count("same") == 1
+
+
+def test_what_is_drawn_has_no_row_at_temperature_0_unless_it_stands_for_a_pick():
+    loops = load("01").loops + load("02").loops
+    cold, warm = (decoders(loops, None, Sampler(T)).keys() for T in (0, 1))
+    drawn = {name for name in warm if "drawn" in name or "side" in name}
+    assert warm - cold == drawn and len(drawn) == 4 and len(cold) == 11
+
+
+def test_what_a_chapters_script_runs(monkeypatch):
+    """The text has the last temperature, as what stands below the tables; one chain is the rival.
+    """
+    streamed, rows, ends = [], [], []
+    monkeypatch.setattr(runner, "trained_cast", lambda *_: SimpleNamespace(target=random_gpt(1)))
+    monkeypatch.setattr(Loop, "steps", lambda *args: streamed.append(args[-2].temperature))
+    monkeypatch.setattr(runner.cli, "print_stream", lambda *_: None)
+    monkeypatch.setattr(runner, "print_tables", lambda args, target, prompts, samplers, starts_of: (
+        rows.append(list(starts_of(samplers[0]))), {s.temperature: s for s in samplers})[1])
+    runner.main(load("02").loops[3:4], "", ["--temperatures", "0", "0.5"], ends.append)
+    assert streamed == [0.5] and [sampler.temperature for sampler in ends] == [0.5]
+    assert rows == [["plain", "chain of 4, 57K GPT", "picked tree 2-2-1-1, bigram"]]
+
+
 def test_speedups_and_spreads():
     ours, plain = [text([1] * 8, ms) for ms in (4.0, 3.0, 1.0)], [text([1] * 8, 8.0)] * 3
     assert bench.speedup(ours, plain) == pytest.approx(3)  # 24 over 8
     # texts differ much, the methods always by 1: the difference is known for certain
     assert bench.ms_per_token(ours) == pytest.approx([4, 3, 1])
+    assert [bench.verdict(more, 1) for more in (-2, -1, 1, 2)] == [
+        "ahead", "level", "level", "behind"]
     assert bench.paired([5, 4, 2], [4, 3, 1]) == (1, 0)
     assert bench.paired([3, 1], [1, 1]) == (1, 2)
     assert [bench.interpolate({1: 2.0, 4: 5.0, 8: 5.0}, n) for n in (1, 2, 6, 12)] == [2, 3, 5, 5]

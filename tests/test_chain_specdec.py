@@ -82,6 +82,16 @@ def test_the_lessons_five_changes():
 
 # ---------------------------------------------------------------- bad input, odd input
 
+
+def test_two_commits_without_a_draft_between():
+    """At the window's end a round may ask for none."""
+    one, two = (GPTDraft(random_gpt(2)) for _ in range(2))
+    for part in ([1, 2], [3]):
+        one.observe(part)
+    two.observe([1, 2, 3])
+    assert one.logits(4).equal(two.logits(4))
+
+
 def test_bad_input():
     target = random_gpt(0)
     with pytest.raises(ValueError, match="prompt is empty"):

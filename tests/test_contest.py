@@ -3,11 +3,13 @@
 import doctest
 import json
 import math
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+import layers_room
 import merging_room
 import routing_room
 from nanogpt import does_it_pay, three_numbers
@@ -36,6 +38,7 @@ from nanogpt.pictures import maps
 from nanogpt.pictures.plots import GREY
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.three_numbers import alpha_of, best, best_tree, chain_tokens, gpu, yours
+from test_bench import FakeClock
 from train_heads import random_heads
 from tree_attention import Tree, TreeDrafter, multi_round, speculate
 
@@ -98,13 +101,30 @@ def test_no_prompt_of_the_contest_stands_in_the_training_text():
 
 def test_what_is_kept_of_a_method():
     def step(tokens, form="one launch"):
-        return Step([0] * tokens, 4, {"draft": 0.001, "verify": 0.002, "commit": 0.004}, form=form)
+        seconds = {"draft": 0.001, "verify": 0.002, "commit": 0.004}
+        return Step([0] * tokens, tokens + 1, seconds, form=form)
 
     runs = [Generation([0] * 6, [step(3), step(2)], 0.016), Generation([0] * 6, [step(5)], 0.01)]
-    assert record(runs) == {"rounds": [2, 1], "ms": [16.0, 10.0], "drafts": 4.0,
+    assert record(runs) == {"rounds": [2, 1], "ms": [16.0, 10.0], "drafts": 4.33,
                             "verbs": [1.0, 2.0, 0.0, 4.0], "form": "one launch"}
     runs[1].steps[0].form = "eager"
     assert record(runs)["form"] == "eager, one launch"
+
+
+def test_a_text_that_was_held_up_is_written_again_from_its_seed(monkeypatch):
+    """The second of three waits for something else, for as long again as half a step, each step."""
+    clock, seen = FakeClock(monkeypatch), []
+
+    def start(prompt, seed):
+        seen.append((prompt[0], seed))
+        step = clock.takes(1.5 if seen.count((8, 1)) == 1 == seed else 1.0, Step)
+        return chain([Step([0])], map(step, repeat([1])))
+
+    monkeypatch.setattr(does_it_pay, "plains", lambda target, sampler, name: {name: start})
+    monkeypatch.setattr(does_it_pay, "cost_curve", lambda *_, **__: {1: 1.0})
+    found = does_it_pay.measure(
+        SimpleNamespace(target=None), {"plain": None}, {}, [[7], [8], [9]], 4, 1.0)
+    assert found["methods"]["plain"]["ms"] == [3000.0] * 3 and seen[-1] == (8, 1)
 
 
 def test_records_of_rounds_are_not_kept():
@@ -367,9 +387,10 @@ def test_a_tree_is_as_deep_as_it_pays():
 
 
 def test_three_numbers_of_a_machine():
-    """c(N) rises by .04 ms a row and a plain step takes 2 ms: 50 rows for one step more."""
+    """Up to 32 rows c(N) rises by .04 ms a row; a plain step takes 2 ms: 50 rows for one more."""
     found = contest()
-    found["tables"]["1"]["curve"] = [[n, 1.5 + 0.04 * (n - 1)] for n in (1, 2, 4, 16, 32, 128)]
+    found["tables"]["1"]["curve"] = [
+        *([n, 1.5 + 0.04 * (n - 1)] for n in (1, 2, 4, 16, 32)), [128, 99]]
     found["tables"]["1"]["methods"]["01 chain of 2, 57K GPT"] |= {
         "verbs": [1.0, 1, 0, 0], "drafts": 2.0}
     draft, rows, alpha = does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")
@@ -509,6 +530,30 @@ def test_every_router_of_the_lesson_has_its_row(capsys):
             ("code head", 1), ("a coin", 1), ("the surer head", 2), ("its record", 2),
             ("one head for both", 3), ("the oracle", 2)):
         assert rows[router] == [f"{tokens:.2f}"] * 3, router
+    assert rows["the oracle, over code h"][0] == "+100.0%"
+
+
+def test_what_a_head_says_and_gets(capsys):
+    """In verse the surer head reaches further, in code the other one. Eight nodes of .25 are 2."""
+    known = {kind: [{0: routing_room.Proposal(lengths, [.25, .125, 0])}]
+             for kind, lengths in (("verse", [2, 1, 0]), ("code", [0, 3, 0]))}
+    routing_room.print_opinions(known)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [
+        ["verse/verse", "2.00", "2.00", "1.00", "100%", "0%"],
+        ["code/verse", "1.00", "1.00", "1.00", "0%", "0%"],
+        ["verse/code", "2.00", "0.00", "0.00", "0%", "100%"],
+        ["code/code", "1.00", "3.00", "3.00", "0%", "0%"]]
+
+
+def test_how_far_each_method_is_ahead(capsys):
+    """Rounds of two tokens, where the trie has three; a chain that takes more is the slower one."""
+    merging_room.print_rows({"8 rows": {
+        name: [[1 + (name == "trie")]] * 2 for name in merging_room.SHOWN.values()}})
+    row, = (line for line in capsys.readouterr().out.splitlines() if line.startswith("the oracle"))
+    assert row.split()[2:4] == ["2.00", "-33.3%"]
+    layers_room.print_pairs(contest(), {"more drafts": list(LINES)[2:4]})
+    row = capsys.readouterr().out.splitlines()[2]
+    assert " ".join(row.split()[2:]) == "2.00 4.00 1.25 2.56 1.60x 1.56x +0.03 +- 0.01 slower"
 
 
 def test_the_second_contest_whole(readers, monkeypatch, tmp_path, capsys):

@@ -25,6 +25,7 @@ from nanogpt.exact.slips import replaced, wrong_variants
 from nanogpt.exact.toy_models import GPTModel, ToyDraft, ToyModel, random_gpt
 from nanogpt.exact.trees import best_mass
 from nanogpt.sampling import Dice, Sampler
+from test_bench import text
 from train_drafter import random_drafter
 from tree_attention import speculate
 
@@ -142,6 +143,16 @@ def test_what_is_drafted_from_marginals_by_hand(monkeypatch):
         drafted(DDTreeDrafter(network, 4)))
     other = MARGINALS[:, [2, 1, 0]]  # the ranks count, not the tokens
     assert wrong.best_shape([MARGINALS, other, MARGINALS[:2]], 4) == shape
+    # The mean counts: a second guess has .3, a second token .35; at best .5 and .45.
+    passes = [torch.tensor([[first, 1 - first], [0.5, 0.5]]).log() for first in (0.9, 0.5)]
+    assert wrong.best_shape(passes, 2) == [(0,), (0, 0)]
+
+
+def test_who_needs_fewer_rounds_is_ahead(monkeypatch):
+    monkeypatch.setattr(wrong, "compare", lambda *_: {
+        "new": [text([3, 3])] * 2, "fixed": [text([1] * 6)] * 2})
+    network = random_drafter(random_gpt(0), 0)
+    assert wrong.new_beside_fixed(network, [], [[1, 2]], 1, 3, 4) == (3, 1, "ahead")
 
 
 def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():

@@ -159,6 +159,9 @@ def test_replaying_a_text_is_decoding_it():
         steps = loops[name].steps(m, 6, prompt, Sampler(0), Dice(0))
         real = collect(steps, 40).accepted[:-1]  # the last one may be cut
         assert routing_room.replay(known, router)[:len(real)] == real
+    both = routing_room.BothHeads(routing_room.drafters(heads, 6))
+    for root, trees, _ in routing_room.trees_everywhere(target, both, text, len(prompt)):
+        assert max(int(tree.depths.max()) for tree in trees) <= len(text) - 1 - root
 
 
 def test_routers_by_hand():

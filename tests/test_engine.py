@@ -9,6 +9,7 @@ from collections import Counter
 from functools import cache
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -166,8 +167,12 @@ def run_schedule(seed, lookup=False):
     drafter = LookupDrafter(V) if lookup else GPTDrafter(small, pages)
     engine, seen = Engine(PagedModel(target, pages), drafter, accept), Counter()
 
+    came = [request for _, request, _ in sorted(plan, key=lambda entry: entry[0])]
+
     def look():
         check_pages(engine, requests)
+        queue = engine.running + engine.waiting
+        assert queue == sorted(queue, key=came.index)  # also who was sent back
         seen["sent back"] += any(request.new_tokens for request in engine.waiting)
         seen["slid"] += any(request.start for request in engine.running)
         seen["together"] += len(engine.running) > 1
@@ -266,6 +271,13 @@ def test_no_other_choice_brings_more_tokens_a_millisecond():
 
         found = share_drafts(alphas, [2, 2, 2], price, draft_ms)
         assert rate(found) == pytest.approx(max(map(rate, product(range(3), repeat=3))))
+
+
+def test_lookup_by_hand():
+    """Behind the latest place with as many of the last tokens as there are."""
+    find = LookupDrafter(9, 2).find
+    assert find([1, 2, 3, 1, 2, 4, 1, 2]) == [4, 1, 2] and find([1, 2, 1, 3, 1]) == [3, 1]
+    assert find([1, 2, 3]) == []
 
 
 def test_with_a_full_batch_nobody_drafts():
@@ -413,6 +425,9 @@ def test_speeds_by_hand():
     assert engine_room.headline(found) == [2, 2, 1]
     assert engine_room.spread({1: row}) == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert engine_room.gain_table({1: row})[1] == [[1, "6", "2.00x"]]
+    rule = engine_room.load_rule(  # a round of 3 ms, of which two passes take 1
+        lambda n, k: {"seconds": 6e-3, "drafting": 2e-3 * (k > 0), "rounds": 2}, (1,), (0, 2))
+    assert rule.prices[1] == pytest.approx({1: 3, 3: 2}) and rule.draft_ms[1] == pytest.approx(0.5)
 
 
 def test_a_sweep_is_what_is_stored():
@@ -440,6 +455,24 @@ def test_watching_a_round_changes_nothing():
     assert sum((seen.tokens for seen in rounds), []) == alone(again, target, small)
     for seen in rounds[1:]:
         assert len(seen.read) == 1 and seen.accepted <= len(seen.drafted)
+    assert request.tested == sum(min(seen.accepted + 1, len(seen.drafted), len(seen.tokens))
+                                 for seen in rounds) < sum(len(seen.drafted) for seen in rounds)
+
+
+def test_only_rounds_in_which_all_run_are_counted(monkeypatch):
+    """The first reads the prompts; one request ends in the third, the other one in the fourth."""
+    requests, rounds = [], iter([([1, 1], 0), ([2, 3], 0), ([1, 1], 1), ([1], 2)])
+
+    def one_round():
+        written, ended = next(rounds)
+        for request in requests[:ended]:
+            request.ended = "length"
+        return [(None, [0] * n) for n in written]
+
+    monkeypatch.setattr(engine_room, "new_engine", lambda *_: SimpleNamespace(
+        submit=requests.append, round=one_round))
+    found = engine_room.run_together(models(0)[0], None, [(0, [1]), (1, [1])], 0, Sampler(1), 9)
+    assert (found["rounds"], found["tokens"]) == (1, 5)
 
 
 def test_bad_flags():

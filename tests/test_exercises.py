@@ -171,6 +171,7 @@ def test_the_command_line_knows_the_tables():
 @pytest.mark.parametrize("number, name, body, status, message", [
     ("01", "draft", "return 1 / 0", "crashed", "ZeroDivisionError: division by zero\n    line"),
     ("01", "residual", "return torch.nn.Module()(target_probs)", "crashed", "NotImplementedError"),
+    ("01", "acceptance_probability", ("return ", "return 0.999 * "), "wrong", "got      0.8325"),
     ("05", "best_size", "return masses.x", "crashed", "called with masses = [0.3, 0.2, 0.1], ms ="),
     ("02", "commit", "rows.sort()", "wrong", "your code changes its argument rows; work on a copy"),
     ("01", "residual", "target_probs -= draft_probs", "wrong", "its argument target_probs"),
@@ -292,6 +293,9 @@ def test_a_loop_decodes_with_the_files_functions(number, name, tmp_path, monkeyp
                    SimpleNamespace(tokenizer=letters))
     out = capsys.readouterr().out
     assert f"with your {name};" in out and len(file.space["noted"]) > 2
+    _, text, share, *_ = (part for part in out.split("\n\n") if part.strip())
+    mine = len(re.sub(r"\[.\]", "", text))
+    assert share.startswith(f"{mine / (mine + text.count('[')):.0%} of the tokens are the drafter")
     rows = [line.split()[-2:] for line in out.splitlines()[-3:]]
     assert rows[0][0] == "1.00" and rows[1][0] == rows[2][0]  # the same text
     assert blank.taught() is taught  # as if nothing had been

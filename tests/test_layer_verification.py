@@ -5,6 +5,7 @@ The loops of the table, and all other wrong variants: tests/test_loops.py.
 """
 
 import importlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from iid_trees import (
     shape_parents,
 )
 from layer_verification import LayerVerification, TokenVerification
+from nanogpt.decoding import Generation, Step
 from nanogpt.exact import trees as exact_trees
 from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -178,6 +180,29 @@ def test_gains_by_length_are_of_chains_cut_after_so_many_drafts():
     tau = bench.tau_by_tree(bench.RULES, chains)
     assert found[3] == pytest.approx(bench.gain(tau["TV + RRS"], tau["BV"]))
     assert found[3][2] != pytest.approx(found[1][2])
+    # By hand: a half and twice as many more, of a mean of 2; and where p is q, all and one more.
+    assert bench.gain(np.array([1, 3]), np.array([3, 9])) == pytest.approx((2, 6, 200, 100))
+    equal = bench.tau_by_tree(bench.RULES, [(*chains[0][:2], rows[0, 0], rows[0, 0])])
+    assert equal["BV"] == pytest.approx([4])
+
+
+def test_the_trees_of_all_texts_are_met():
+    """At most 400, here every third of 900."""
+    steps = [Step([], detail=SimpleNamespace(
+        tree=Tree([i, 0], [-1, 0], torch.ones(2, 3)), target_probs=torch.ones(2, 3)))
+        for i in range(900)]
+    found = bench.recorded_trees([Generation([], steps[:450], 1), Generation([], steps[450:], 1)])
+    assert [tokens[0, 0] for _, tokens, *_ in found] == list(range(0, 900, 3))
+
+
+def test_the_lessons_check_by_hand(capsys):
+    """Of p = (.9, .1) and q = (.5, .5) chapter 01 accepts .6, an e for sure and a t with .2."""
+    p, q = torch.tensor([[0.9, 0.1], [0.5, 0.5]], dtype=torch.float64)
+    bench.check(accept, p, q)
+    out = capsys.readouterr().out
+    assert "et is written with 0.09, plain: 0.09" in out
+    assert "if t is first, both are accepted with 0.12\ndrafts accepted on average: 0.96\n" in out
+    assert out.endswith("total variation: 0\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -342,5 +367,15 @@ def test_the_table_by_rule_and_shape(capsys, monkeypatch):
     bench.main(["--depth", "2"])
     out = capsys.readouterr().out
     assert "GBV" in out and "BV  " not in out.replace("GBV", "")
+    # The error of a mean of two: their deviation, 1.41, over the root of 2.
+    with monkeypatch.context() as patch:
+        patch.setattr(bench, "lengths", lambda *_: dict.fromkeys(bench.RULES, [1.0, 3.0]))
+        bench.main([])
+    assert capsys.readouterr().out.count("2.000 (1.000)") == 3 * 8
+    # Half the logits are shared, the other half is each one's own; softmax takes their mean away.
+    pair = bench.random_pair(15, 4, 0.5, seed=1)
+    draft, target = np.log(pair.draft[3]), np.log(pair.target[3])
+    spreads = [(x - x.mean(-1, keepdims=True)).std() for x in (draft - target, draft + target)]
+    assert spreads == pytest.approx([(14 / 30) ** 0.5, (14 / 10) ** 0.5], rel=0.03)
     # On models that agree every draft is accepted.
     assert bench.lengths("complete", 2, similarity=1)["LV + GR"] == pytest.approx([2, 2])

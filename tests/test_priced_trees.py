@@ -345,8 +345,12 @@ def test_what_a_round_takes_is_learned_from_rounds():
         assert ledger.expected_ms(True, n) == pytest.approx(3.5 + 1.5 * n, rel=0.05)
     assert ledger.expected_ms(False, 0) == pytest.approx(3, rel=0.02)
     assert ledger.rate == pytest.approx(2 / (3.5 + 2), rel=0.02)
+    # More rows are never cheaper, and no round with a pass is cheaper than one without.
+    assert noted(*new_ledger(), 99 * [(True, n, 1.0, 2, 2 - n / 2) for n in (0, 3)]).scale == 0
+    assert noted(*new_ledger(), 99 * [(True, 1, 1.0, 2, 0.5)]).expected_ms(True, 1) == 1
+    assert noted(*new_ledger(), 99 * [(True, 1, 1.0, 2, 9)]).rate == 1  # plain decoding's
     # One size alone tells the level; what a row costs stays a guess.
-    ledger = noted(*new_ledger(), 99 * [(True, 2, 1.0, 2, 6)])
+    ledger = noted(*new_ledger(), 3000 * [(True, 2, 1.0, 2, 6)])
     assert ledger.expected_ms(True, 2) == pytest.approx(6, rel=0.02) and 1 < ledger.scale < 1.7
 
 
@@ -357,6 +361,9 @@ def test_half_of_what_is_remembered_is_34_rounds_old():
     assert ledger.trust == pytest.approx(0.5, abs=0.02)
     assert ledger.plain_ms == pytest.approx(2.5, rel=0.02)
     assert ledger.expected_ms(True, 1) == pytest.approx(5, rel=0.04)
+    before = ledger.trust  # rounds with nothing to offer say nothing of it
+    noted(ledger, ledger.clock, 99 * [(True, 0, 0.0, 1, 6)] + [(True, 1, 1.0, 2, 6)])
+    assert ledger.trust - before == pytest.approx(0.01, abs=0.005)
 
 
 def test_a_hiccup_counts_as_twice_the_usual():
@@ -444,6 +451,10 @@ def test_a_chain_ends_where_it_is_too_seldom_reached():
     assert drafter.draft(0, 9, 1.0, 0.5)[1] == 2
     assert drafter.draft(0, 9, 0.1, 0.8)[1] == 9  # there is no more room
     assert chain_drafter(line(1, 0.2)[:4]).draft(0, 9, 0.1, 0.8)[1] == 3  # no more prices
+    drafter = chain_drafter(line(1, 0.2), trust=0.6)
+    drafter.reset()
+    drafter.ledger.scale = 9  # a row costs more here than was guessed
+    assert len(drafter.propose(0, 9)) == 1
 
 
 @pytest.mark.parametrize("accepted, judged", [(0, 1), (1, 2), (3, 4), (4, 4)])
@@ -477,16 +488,19 @@ def free_rows(n):
     return m
 
 
-@pytest.mark.parametrize("make", [DDTreeDrafter, ConditionalTreeDrafter])
+@pytest.mark.parametrize("name, make", [
+    ("DDTree by price, up to {}", DDTreeDrafter),
+    ("conditional DDTree by price, up to {}", ConditionalTreeDrafter)])
 @pytest.mark.parametrize("temperature", [0, 1.5])
-def test_where_rows_are_free_priced_trees_are_those_of_the_largest_budget(make, temperature):
+def test_where_rows_are_free_priced_trees_are_those_of_the_largest_budget(name, make, temperature):
     m, sampler = free_rows(9), Sampler(temperature)
+    loop, = (loop for loop in ddtree_room.LOOPS if loop.name == name)
 
     def trees(drafter):
         steps = speculate(m.target, drafter, [1, 2, 3], sampler, Dice(0))
         return [prefixes(step.detail.tree) for step in collect(steps, 12).steps]
 
-    ours = trees(ddtree_room.by_price(make)(m, 9, sampler, Dice(0)))
+    ours = trees(loop.drafter(m, 9, sampler, Dice(0)))
     assert ours == trees(make(m.block, 9, {0: 0.5, 1.5: 1.25}[temperature]))
 
 
@@ -507,11 +521,14 @@ def test_one_ledger_for_all_texts_of_a_method():
     assert mine not in others and len(set(map(id, others))) == 3
 
 
-def test_no_tree_has_a_number_of_rows_that_was_not_measured():
-    """A guess of one price between two of ROWS: whatever pays, pays up to the next of them."""
+def test_no_tree_has_a_number_of_rows_that_was_not_measured(monkeypatch):
+    """A guess of one price between two of ROWS: whatever pays, pays up to the next of them. To pop
+    a node takes its time, too."""
     price, draft_ms = ddtree_room.guessed_price(proofs.random_cast(block_size=256))
     assert len(price) == 128 and sorted(price) == price and price[0] > 0 < draft_ms
     for worth in range(1, 100):
         nodes = [(0, 0, 1 / (n + worth)) for n in range(127)]
         rows = 1 + len(worth_verifying(iter(nodes), price, slopes(price), 0.1 / price[0]))
         assert rows in ddtree_room.ROWS
+    monkeypatch.setattr(ddtree_room, "build_ms", lambda drafter: 127e3)
+    assert ddtree_room.guessed_price(proofs.random_cast())[0][-1] > 127e3

@@ -170,6 +170,12 @@ def test_launches_waits_and_the_gpus_time_are_counted():
     assert measure.tally([*map(event, names), *kernels], 2) == (2.0, 0.5, 0.2)
 
 
+def test_the_curve_to_512_has_a_window_for_it(monkeypatch):
+    monkeypatch.setattr(measure, "cost_curve", lambda target, rows: (target.block_size // 2, rows))
+    cached, rows = measure.curve_to_512(random_gpt(1))
+    assert cached >= rows[-1] == 512
+
+
 @pytest.mark.skipif(DEVICE == "cuda", reason="here it would count")
 def test_without_a_gpu_nothing_is_counted():
     with pytest.raises(ValueError, match="device is cpu; launches are counted on a CUDA device"):

@@ -478,16 +478,39 @@ def test_what_decodes_is_what_was_trained(dataset, folder, monkeypatch):
             assert torch.equal(tensor, stored[key].float()), (name, key)
 
 
+def test_a_step_is_a_schedules(tmp_path, monkeypatch):
+    """Each once, from the first; and gradients do not add up over the steps."""
+    steps, gradients = [], []
+    monkeypatch.setattr(train, "schedule", lambda step, recipe: steps.append(step) or 0.0)
+    monkeypatch.setattr(train, "step_generator", lambda *_: torch.Generator().manual_seed(0))
+    monkeypatch.setattr(Muon, "step", lambda optimizer: gradients.append(
+        float(optimizer.param_groups[0]["params"][1].grad.norm())))
+    train_tiny(tmp_path / "tiny.pt")
+    assert steps == list(range(12)) and gradients == [gradients[0]] * 12 != [0] * 12
+
+
 def test_the_first_weights_are_those_of_the_seed(dataset, monkeypatch):
-    """Whatever was drawn before."""
-    first = []
+    """Whatever was drawn before; and the batches are the training text's."""
+    first, seen = [], []
     monkeypatch.setattr(train, "SIZES", SMALL)
+    batch = dataset.batch
+    monkeypatch.setattr(dataset, "batch", lambda split, *args: (
+        seen.append(split is dataset.train), batch(split, *args))[1])
     for module in ("nanogpt.train", "train_heads", "train_drafter"):
         monkeypatch.setattr(sys.modules[module], "fit",
-                            lambda model, *args, **more: first.append(fingerprint(model)))
+                            lambda model, batch_loss, *args, **more: (
+                                first.append(fingerprint(model)), batch_loss(0)))
     for seed in (1, 2):
         torch.manual_seed(seed)
         target = train.get_gpt("small", dataset, CPU)
         get_heads(target, dataset, CPU)
         get_drafter(target, dataset, BlockConfig.reading(target), CPU)
-    assert first[:3] == first[3:] and len(set(first)) == 3
+    assert first[:3] == first[3:] and len(set(first)) == 3 and seen == [True] * 6
+
+
+def test_the_flags_of_a_training(monkeypatch):
+    seen = []
+    monkeypatch.setattr(train, "get_gpt", lambda *args: seen.append(args[-1]) or tiny())
+    monkeypatch.setattr(train, "validation_loss", lambda *_: 0.0)
+    train.main(["--size", "draft", "--seed", "7", "--steps", "5"])
+    assert seen == [replace(SIZES["draft"].recipe, seed=7, steps=5)]

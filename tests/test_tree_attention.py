@@ -37,6 +37,7 @@ from tree_attention import (
     multi_round,
     speculate,
     verify,
+    walk,
 )
 
 SAMPLERS = [Sampler(0), Sampler(0.7), Sampler(1), Sampler(1, top_k=2), Sampler(1, top_p=0.7)]
@@ -115,10 +116,13 @@ def test_the_lessons_five_changes():
 # ---------------------------------------------------------------- what the lesson says
 
 
-def test_drawn_chances_by_hand_and_near_temperature_0():
+def test_drawn_chances_by_hand_and_near_temperature_0(capsys):
     """The lesson's example; and where only favourites are drawn, a draw is a pick."""
     p, q = torch.tensor([[0.1, 0.5, 0.3, 0.1]]), torch.tensor([[0.4, 0.3, 0.1, 0.2]])
     assert tree_room.drawn_chances(p.log(), q.log(), 1) == pytest.approx((0.6, 0.25))
+    tree_room.print_emitted({"walk": walk, "drawn": multi_round}, p[0], q[0], list("etao"))
+    assert [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:]] == [
+        [".100", ".500", ".300", ".100", accepted] for accepted in (".600", ".850")]
     logits = [torch.stack([torch.randperm(5) for _ in range(40)]).float() for _ in range(2)]
     best, guesses = logits[0].argmax(-1, keepdim=True), logits[1].argsort(-1, descending=True)
     picked = (guesses[:, :2] == best).double().mean(0).tolist()

@@ -165,6 +165,7 @@ def as_good_as_new(loop, budget, temperature=0.9, seed=1):
     watched = AsGoodAsNew(lambda: loop.drafter(m, budget, sampler, dice), m.target, written)
     steps = loop.but(drafter=lambda *_: watched).steps(m, budget, [*written], sampler, dice)
     collect(steps, 50, written.extend)
+    assert len(written) > m.target.block_size
     return watched.checked
 
 
