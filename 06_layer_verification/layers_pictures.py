@@ -256,7 +256,7 @@ def step_round(args, dataset, device, prompt):
     owed = owed[one["kept"][-1]]
     return trace(
         one, dataset.tokenizer.decode, dataset.vocab_size, chapter="06",
-        title="Layer verification", rule="layers", drafted="drawn", twice=True,
+        title="Layer verification", rule="layers", drafted="drawn",
         scores=scores.tolist(), ends=ends.tolist(), owed=(owed / owed.sum()).tolist(),
         scores_are="score: the chance that the path goes through",
         say_draft="The same token may come twice after the same node.",

@@ -274,7 +274,7 @@ found.runs = asked.runs.map(([temperature, rule, branching]) => {
 });
 found.ways = Object.entries(WAYS).map(([name, way]) => [name, ...[false, true].map(told =>
   asked.tables.map(([p, q]) => {
-    const counts = Array(2 * p.length).fill(0), dice = playing(random);
+    const counts = Array(2 * p.length).fill(0), dice = playing(new Dice(random));
     for (let i = 0; i < 5000; i++) counts[way(dice, p, q, told)] += 1 / 5000;
     return { law: way(follow, p, q, told), counts };
   }))]);
@@ -522,7 +522,7 @@ ui.causal.checked = true;
 reads(3);
 said.push(ui.reads.textContent);
 ui.measure.click();
-said.push(ui.cost.textContent);
+said.push(ui.note.textContent);
 form.p.value = "What\u2019s here?\n7 men";
 ui.form.requestSubmit();
 finish();

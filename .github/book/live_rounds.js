@@ -1,11 +1,13 @@
 // One round of speculation, as in chapters 01 and 02: draft, verify, accept, commit. A chain is a
 // tree of width 1, so one path through this file serves both.
 
+const onehot = (x, table) => table.map((_, y) => +(x === y));
+const best = table => table.indexOf(Math.max(...table));
+
 // Logits -> probabilities. Temperature 0 is a one-hot of the best: every rule is then greedy.
 function sampler(logits, temperature) {
-  const best = Math.max(...logits), table = Array.from(logits);
-  if (!temperature) return table.map((_, token) => +(token === table.indexOf(best)));
-  return whole(table.map(x => Math.exp((x - best) / temperature)));
+  const table = Array.from(logits), most = best(table);
+  return temperature ? whole(table.map(x => Math.exp((x - table[most]) / temperature))) : onehot(most, table);
 }
 
 // The only source of chance. random() -> u in [0, 1), noted in `draws` with what it fell on.
@@ -38,8 +40,7 @@ function seeded(seed) {  // Lehmer's generator: the same address, the same text
 // ---- verify, draft
 
 // A row of a tree sees itself and what its parent sees -> N rows of booleans
-const ancestors = parents => parents.reduce((seen, parent, row) => [...seen, parents.map(
-  (_, column) => column === row || parent >= 0 && seen[parent][column])], []);
+const ancestors = parents => lineage(parents).map(rows => parents.map((_, column) => rows.includes(column)));
 
 // One forward over a tree behind the cache -> a row of logits a node
 function read(model, cache, { tokens, parents }, mask = ancestors(parents)) {
@@ -76,14 +77,12 @@ function drawWithoutReplacement(table, n, dice) {
 
 // ---- accept: (tree, p, dice) -> path, token
 
-const children = (tree, node) => range(tree.tokens.length).filter(row => tree.parents[row] === node);
-
 // The target's own draws decide; while a child is what was drawn, go there.
 function walk(tree, p, dice) {
   const path = [0];
   for (;;) {
     const token = dice.draw(p[last(path)]);
-    const matching = children(tree, last(path)).find(row => tree.tokens[row] === token);
+    const matching = children(tree.parents, last(path)).find(row => tree.tokens[row] === token);
     if (matching === undefined) return [path, token];
     path.push(matching);
   }
@@ -95,13 +94,12 @@ function multiRound(tree, p, dice) {
   const path = [0];
   for (;;) {
     const node = last(path);
-    let left = p[node], guess = [...tree.q[node] || []];
-    const kept = children(tree, node).find(child => {
+    let left = p[node], guess = tree.q[node] || [];
+    const kept = children(tree.parents, node).find(child => {
       const token = tree.tokens[child];
       if (dice.flip(left[token] < guess[token] ? left[token] / guess[token] : 1)) return true;
       left = residual(left, guess);
-      guess[token] = 0;
-      guess = whole(guess);
+      guess = without(guess, token);
       return false;
     });
     if (kept === undefined) return [path, dice.draw(left)];
@@ -137,10 +135,10 @@ class Speculation {
     if (this.cache.length === size) this.prefill();
     this.dice.draws = [];
     how.branching = (guesses || how.branching).slice(0, size - 1 - this.cache.length);
-    const text = [...this.text], tokens = [this.root, ...guesses || []], V = this.target.config.vocab_size;
+    const text = [...this.text], tokens = [this.root, ...guesses || []], drawn = how.rule !== walk;
     const tree = guesses ? { tokens, parents: tokens.map((_, row) => row - 1),
-        q: guesses.map(guess => range(V).map(token => +(token === guess))) }
-      : propose(this.drafter, this.small, this.root, { ...how, drawn: how.rule !== walk }, this.dice);
+        q: guesses.map(guess => onehot(guess, range(this.target.config.vocab_size))) }
+      : propose(this.drafter, this.small, this.root, { ...how, drawn }, this.dice);
     this.drafts += guesses ? 0 : how.branching.length;
     const p = read(this.target, this.cache, tree).map(logits => sampler(logits, how.temperature));
     const [kept, token] = how.rule(tree, p, this.dice), words = kept.map(row => tree.tokens[row]);
@@ -150,7 +148,6 @@ class Speculation {
     this.text.push(...words);
     this.root = token;
     return { ...tree, p, kept, text, committed: this.cache.length - kept.length, draws: this.dice.draws,
-             emitted: [...words.slice(1), token], rule: how.rule === walk ? "walk" : "coins",
-             drafted: how.rule === walk ? "top" : "drawn" };
+             emitted: [...words.slice(1), token], ...drawn ? { rule: "coins", drafted: "drawn" } : { rule: "walk", drafted: "top" } };
   }
 }

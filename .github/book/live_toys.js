@@ -1,9 +1,6 @@
 // One letter, and how its draft came. A way is written once, for two dice: one that draws, and one
 // that follows every branch, so that the exact number stands beside the drawn ones.
 
-const onehot = (x, table) => table.map((_, y) => +(x === y));
-const best = table => table.indexOf(Math.max(...table));
-const without = (table, gone) => whole(table.map((p, x) => x === gone ? 0 : p));
 
 // A result x < V is the draft x; V + x is x drawn by the target itself.
 const follow = {  // -> the probability of each result, (2 V)
@@ -17,14 +14,10 @@ const follow = {  // -> the probability of each result, (2 V)
     const [kept, lost] = [yes(), no()];
     return kept.map((p, x) => chance * p + (1 - chance) * lost[x]);
   } };
-const playing = random => ({  // -> one result
+const playing = dice => ({  // -> one result
   is: x => x,
-  draw(table, then = x => table.length + x) {
-    let left = random() * sum(table);
-    const found = table.findIndex(p => (left -= p) < 0);
-    return then(found < 0 ? best(table) : found);
-  },
-  flip: (chance, yes, no) => random() < chance ? yes() : no() });
+  draw: (table, then = x => table.length + x) => then(dice.draw(table)),
+  flip: (chance, yes, no) => dice.flip(chance) ? yes() : no() });
 
 const passes = (p, q, x) => p[x] < q[x] ? p[x] / q[x] : 1;
 const judge = (dice, p, q, x, lost = () => dice.draw(residual(p, q))) =>
@@ -68,13 +61,13 @@ function letter() {
   const out = emitted(law, p), shown = drawn || law, V = p.length, most = Math.max(...p, ...q, ...out);
   const rows = slides ? range(V) : highest(p.map((x, y) => Math.max(x, out[y])), 9);
   const slide = (table, name, x) => {
-    const input = make("input", { type: "range", min: .02, max: .96, step: .02, value: table[x], "aria-label": `${name} of ${names[x]}` });
-    input.onchange = () => {  // the others keep their shares of the rest
-      const rest = (1 - input.value) / (1 - table[x]);
-      table.forEach((share, y) => table[y] = y === x ? +input.value : share * rest);
+    const moved = event => {  // the others keep their shares of the rest
+      const wanted = +event.target.value, rest = (1 - wanted) / (1 - table[x]);
+      table.forEach((share, y) => table[y] = y === x ? wanted : share * rest);
       renew();
     };
-    return make("label", input, ` ${name} ${digits(table[x])}`);
+    return make("label", make("input", { type: "range", min: .02, max: .96, step: .02, value: table[x],
+      "aria-label": `${name} of ${names[x]}`, onchange: moved }), ` ${name} ${digits(table[x])}`);
   };
   ui.drawn.replaceChildren(...rows.map(x => make("div.bar", make("b", names[x]),
     track([wide("i.accepted", shown[x] / most), wide("i.own", shown[V + x] / most), wide("i.draft", q[x] / most)], p[x] / most,
@@ -86,7 +79,7 @@ function letter() {
 const renew = () => { drawn = null; letter(); };
 
 function draw2000() {
-  const { p, q } = toy, dice = playing(Math.random);
+  const { p, q } = toy, dice = playing(new Dice(Math.random));
   drawn = Array(2 * p.length).fill(0);
   for (let i = 0; i < 2000; i++) drawn[WAYS[ui.way.value](dice, p, q, ui.told.checked)] += 1 / 2000;
   letter();
@@ -101,16 +94,14 @@ let queued = [[0]], popped = [];
 function heap() {
   const price = +ui.price.value;
   let worth = 1;
-  ui.waiting.replaceChildren(...queued.map((prefix, i) => {
-    const button = make("button", `${spelled(prefix)} ${digits(mass(prefix))}`);
-    button.onclick = () => {
-      const end = last(prefix), sibling = [...prefix.slice(0, -1), end + 1], child = [...prefix, 0];
-      popped.push(prefix);
-      queued.splice(i, 1, ...end < 2 ? [sibling] : [], ...prefix.length < 3 ? [child] : []);
-      heap();
-    };
-    return button;
-  }));
+  const pop = (prefix, i) => {
+    const end = last(prefix), sibling = [...prefix.slice(0, -1), end + 1], child = [...prefix, 0];
+    popped.push(prefix);
+    queued.splice(i, 1, ...end < 2 ? [sibling] : [], ...prefix.length < 3 ? [child] : []);
+    heap();
+  };
+  ui.waiting.replaceChildren(...queued.map((prefix, i) =>
+    make("button", { onclick: () => pop(prefix, i) }, `${spelled(prefix)} ${digits(mass(prefix))}`)));
   ui.heaped.replaceChildren(...popped.map((prefix, n) => {
     const line = price * worth / (1 + price * n), cost = 1 + price * (n + 1), one = mass(prefix);
     worth += one;

@@ -8,6 +8,7 @@ const last = list => list[list.length - 1];
 const range = n => [...Array(n).keys()];
 const highest = (table, n) => range(table.length).sort((a, b) => table[b] - table[a]).slice(0, n);
 const whole = table => { const all = sum(table) || 1; return table.map(x => x / all); };
+const without = (table, gone) => whole(table.map((p, token) => token === gone ? 0 : p));
 const residual = (p, q) => {
   const missing = p.map((x, token) => Math.max(x - q[token], 0));
   return sum(missing) > 0 ? whole(missing) : p;
@@ -26,14 +27,16 @@ function digits(x) {  // .347 -> .35; more digits below .1 and near 1
 }
 const short = x => !x ? "0" : x < .01 ? "<.01" : x < .995 ? x.toFixed(2).slice(1) : "1";
 
-// make("p.big", { title }, child, ..): text goes in as text alone, so no token can become markup.
+// make("p.big", { title, onclick }, child, ..): text goes in as text alone, so no token can become markup.
 function make(name, ...parts) {
   const [tag, kind] = name.split(/\.(.*)/), svg = /^(g|rect|path|text|tspan)$/.test(tag);
   const node = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
   if (kind) node.setAttribute("class", kind);
   for (const part of parts)
     if (typeof part !== "object" || part.nodeType) node.append(part);
-    else for (const [key, value] of Object.entries(part)) node.setAttribute(key, value);
+    else for (const [key, value] of Object.entries(part))
+      if (typeof value === "function") node[key] = value;
+      else node.setAttribute(key, value);
   return node;
 }
 
@@ -42,7 +45,9 @@ function make(name, ...parts) {
 let trace, depth, chain, now = 0, timer = null;
 const root = document.documentElement, asked = new URLSearchParams(location.hash.slice(1));
 const words = { target: "the target", drafter: "the drafter", token: "token" };  // the live page has others
-const below = row => trace.parents.flatMap((parent, child) => parent === row ? [child] : []);
+const children = (parents, row) => parents.flatMap((parent, child) => parent === row ? [child] : []);
+const lineage = parents => parents.reduce((rows, parent, row) => [...rows, [...rows[parent] || [], row]], []);  // from the root on
+const below = row => children(trace.parents, row);
 const text = row => trace.letters[trace.tokens[row]];
 const quoted = row => `'${text(row)}'`;
 const guess = row => trace.guesses ? trace.guesses[row] : trace.q[trace.parents[row]][trace.tokens[row]];
@@ -51,8 +56,7 @@ function prepare(given) {
   trace = { names: [], say_draft: "", say_verify: "", ...given,
             letters: [...given.letters].map(visible), verified: given.p.length };
   trace.groups ||= trace.tokens.map(() => 0);
-  trace.sees = trace.parents.reduce((sees, parent, row) => [...sees, [...sees[parent] || [], row]], []);
-  trace.paths = trace.sees;
+  trace.paths = trace.sees = lineage(trace.parents);
   depth = trace.sees.map(rows => rows.length - 1);
   chain = trace.parents.every((parent, row) => parent === row - 1);
   trace.frames = tell();
@@ -131,7 +135,7 @@ function tell() {
     while (next !== here) {
       here = next;
       const kids = below(here);
-      let left = trace.p[here], q = [...trace.q[here] || []];
+      let left = trace.p[here], q = trace.q[here] || [];
       for (const child of kids) {
         const draw = draws.shift(), token = trace.tokens[child], u = 1 - draw.u;  // its head comes last
         const [p, sure] = [left[token], Math.max(...left) === 1];
@@ -150,8 +154,7 @@ function tell() {
         if (draw.value) { next = child; break; }
         const other = child !== last(kids);
         left = residual(left, q);
-        q[token] = 0;
-        q = whole(q);
+        q = without(q, token);
         if (!sure) frame("accept", `What ${drafter} proposed too rarely is still owed: p - q, where p is larger. `
           + (other ? "The next guess is judged by that, and the rejected one leaves q." : `The next ${tokens} is drawn from that.`),
           [here], {}, [bars(`after ${quoted(here)}`, both(left, other && q, "residual"), [])]);
@@ -352,15 +355,15 @@ function drawCache(f) {  // what is kept moves to the front, the rest fades
 
 function show(given, frame = 0) {
   prepare(given);
-  ui.verbs.replaceChildren(...new Set(trace.frames.map(f => f.verb)));
-  for (const verb of [...ui.verbs.childNodes]) {
-    const chip = make("button", verb.data);
-    chip.onclick = () => go(trace.frames.findIndex(f => f.verb === verb.data));
-    verb.replaceWith(chip);
-  }
+  const verbs = trace.frames.map(f => f.verb);
+  ui.verbs.replaceChildren(...[...new Set(verbs)].map(verb => make("button", { onclick: () => go(verbs.indexOf(verb)) }, verb)));
+  ui.on.onclick = () => move(1);
+  ui.back.onclick = () => move(-1);
+  ui.play.onclick = play;
   reserve();
   go(frame);
 }
+let move = by => go(now + by);  // step.html also notes it in its address
 
 function reserve() {  // the caption keeps the height of the longest one: nothing below it moves
   const caption = ui.text;
@@ -403,7 +406,10 @@ function play() {
   ui.play.textContent = timer ? "pause" : "play";
 }
 
+onresize = () => { if (trace) { reserve(); go(now); } };
+
 // What is asked for in the address, or the book's choice, or the device's
 let theme = asked.get("theme");
 try { theme ||= localStorage.theme; } catch (e) { /* a page from the disk */ }
+for (const name of ["embed", "still"]) root.classList.toggle(name, asked.has(name));
 root.dataset.theme = /dark|light/.test(theme) ? theme : matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";

@@ -17,34 +17,28 @@ addEventListener("load", () => setTimeout(() => {  // a search hit: where the wo
 
 // Step pages inside the book: as high as they need to be, and as light or dark as the book.
 
-function dark() {
-  const chosen = document.body.dataset.theme;
-  return chosen === "dark" ||
-    (chosen !== "light" && window.matchMedia("(prefers-color-scheme: dark)").matches);
-}
+const device = matchMedia("(prefers-color-scheme: dark)");
 
 function fit(frame) {
-  const inside = frame.contentDocument && frame.contentDocument.documentElement;
-  if (!inside) return; // a page opened from the disk may not look into another
-  inside.dataset.theme = dark() ? "dark" : "light";
-  const body = frame.contentDocument.body;
-  if (body && body.scrollHeight > 0) frame.style.height = body.scrollHeight + 2 + "px";
+  const chosen = document.body.dataset.theme, inside = frame.contentDocument?.body;
+  if (!inside) return;  // a page opened from the disk may not look into another
+  inside.parentNode.dataset.theme = /dark|light/.test(chosen) ? chosen : device.matches ? "dark" : "light";
+  if (inside.scrollHeight) frame.style.height = inside.scrollHeight + 2 + "px";
+  return inside;
 }
 
 for (const frame of document.querySelectorAll("iframe.step")) {
   const start = () => {
-    fit(frame);
-    if (frame.contentDocument && frame.contentDocument.body) {
-      new frame.contentWindow.ResizeObserver(() => requestAnimationFrame(() => fit(frame))).observe(frame.contentDocument.body);
-    }
+    const inside = fit(frame);
+    if (inside) new frame.contentWindow.ResizeObserver(() => requestAnimationFrame(() => fit(frame))).observe(inside);
   };
   frame.addEventListener("load", start);
-  if (frame.contentDocument && frame.contentDocument.readyState === "complete") start();
+  if (frame.contentDocument?.readyState === "complete") start();
 }
 
 const refit = () => document.querySelectorAll("iframe.step").forEach(fit);
 new MutationObserver(refit).observe(document.body, {attributeFilter: ["data-theme"]});
-window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refit);
+device.addEventListener("change", refit);
 
 // What is wider than its column scrolls; where it is cut, its edge fades and a word stands below.
 const edge = box => box.classList.toggle("end",
