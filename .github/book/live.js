@@ -23,7 +23,7 @@ function typed() {  // what the models can read of it
 
 const SIZE = 60;  // letters, and as many more with each "go on"
 const letters = () => sum(rounds.map(({ emitted }) => emitted.length));
-const more = () => rounds.push(run.round(chosen()));
+const write = passes => { while (run && letters() < goal && rounds.length < passes) rounds.push(run.round(chosen())); };
 
 function begin(quick, from = 1) {  // quick: written at once, as when a slider moves; from: a tick
   const text = typed();
@@ -40,21 +40,20 @@ function begin(quick, from = 1) {  // quick: written at once, as when a slider m
 function start() {
   ticking = setInterval(() => {
     tick += 1;
-    while (run && letters() < goal && rounds.length < tick) more();
+    write(tick);
     if (tick >= letters()) finish();
     else race();
   }, 140);
-  ui.pause.textContent = "pause";
 }
 
 function finish() {
-  while (run && letters() < goal) more();
+  write(Infinity);
   tick = letters();
   ticking = clearInterval(ticking);
-  ui.pause.textContent = "go on";
   race();
-  if (run) tables();
-  if (run && part === "pass") { look(1); reads(5); }
+  if (!run) return;
+  tables();
+  if (part === "pass") { look(1); reads(5); }
 }
 
 function race() {
@@ -65,12 +64,13 @@ function race() {
     const touch = event => { event.preventDefault(); look(i); };
     return make("a", { href: "#pass", onclick: touch }, spell(emitted.slice(0, -1)), make("b", spell(emitted.slice(-1))));
   }));
+  ui.pause.textContent = ticking ? "pause" : "go on";
   ui.ticks.textContent = several(Math.min(tick, all.length), "pass");
   ui.spent.textContent = several(done.length, "pass");
   const greedy = !+form.t.value, guesses = wrote - done.length;
-  ui.sum.replaceChildren(...tick < all.length || wrote < goal ? ["Tinted: a pass. ", make("u", "Underlined"), ": the large model's own letter."] : [
-    make("b", `${guesses} of ${wrote} letters are the small model's, yet the text ${greedy ? "is, letter for letter, the one that"
-      : "has exactly the distribution that"} the large model ${greedy ? "writes" : "has"} alone: ${done.length} passes instead of ${wrote}.`)]);
+  ui.sum.textContent = tick < all.length || wrote < goal ? "" : `${guesses} of ${wrote} letters are the small model's, yet the text `
+    + `${greedy ? "is, letter for letter, the one that the large model writes" : "has exactly the distribution that the large model has"} alone: `
+    + `${done.length} passes instead of ${wrote}.`;
 }
 
 function tables() {  // what was tried, the newest first
@@ -158,8 +158,9 @@ function duel() {
 }
 ui.guessing.onsubmit = event => {
   event.preventDefault();
-  const guesses = numbered(ui.guess.value);
-  if (tiles.length === 10 || !guesses.length) return duel();
+  const guesses = numbered(ui.guess.value.replace(/\//g, "\n"));
+  if (tiles.length === 10) return duel();
+  if (!guesses.length) return;
   const { emitted } = game.round({ guesses, rule: multiRound, temperature: 0 });
   tiles.push("\u{1f7e6}".repeat(emitted.length - 1) + "\u{1f7e7}");
   ui.game.append(make("span.p", spell(emitted)));
@@ -169,7 +170,7 @@ ui.guessing.onsubmit = event => {
   const wrote = tiles.join("").length / 2;
   let passes = 0, machine = 0;
   for (; machine < wrote; passes++) machine += rival.round({ branching: [1, 1, 1, 1], rule: multiRound, temperature: 0 }).emitted.length;
-  const line = `${tiles.join(" ")} I drafted ${(wrote / 10).toFixed(1)} letters a pass, a 57K model ${(machine / passes).toFixed(1)}. ${location}`;
+  const line = `${tiles.join(" ")} I drafted ${(wrote / 10).toFixed(1)} letters a pass, a 57K model ${(machine / passes).toFixed(1)}. ${location.protocol === "file:" ? "" : location}`;
   const copy = make("button", "copy");
   copies(copy, () => line);
   ui.score.replaceChildren(line, " ", copy);
@@ -190,11 +191,12 @@ ui.way.onchange = ui.told.onchange = renew;
 ui.draws.onclick = draw2000;
 ui.again.onclick = () => begin();
 ui.pause.onclick = () => {
-  if (ticking) { ticking = clearInterval(ticking); ui.pause.textContent = "go on"; }
-  else {
-    if (tick >= letters()) goal += SIZE;
-    start();
+  if (ticking) {
+    ticking = clearInterval(ticking);
+    return race();
   }
+  if (tick >= letters()) goal += SIZE;
+  start();
 };
 ui.measure.onclick = measure;
 copies(ui.link, () => location.href);

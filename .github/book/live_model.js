@@ -1,9 +1,4 @@
-// The forward of nanogpt/model.py in plain JavaScript: one sequence, float32, a cache of its own.
-// The contract is the same:
-//
-//   const logits = model.forward(tokens, cache, positions, mask);  // new rows behind cache.length
-//   cache.commit(rows);                                            // keep these, in this order
-//
+// The forward of nanogpt/model.py in plain JavaScript, with its contract: one sequence, float32.
 // A matrix of N rows is one Float32Array, row after row.
 
 const bytes = base64 => Uint8Array.from(atob(base64), letter => letter.charCodeAt(0)).buffer;
@@ -64,8 +59,8 @@ class GPT {
 
   newCache() { return new Cache(this.config); }
 
-  // tokens: N ids. positions: N numbers; without, the next ones. mask: N rows over the N new rows,
-  // true = may attend; without, causal. -> N rows of logits
+  // tokens: N ids, new rows behind cache.length. positions: N numbers; without, the next ones. mask: N
+  // rows over the N new rows, true = may attend; without, causal. -> N rows of logits
   forward(tokens, cache, positions = tokens.map((_, n) => cache.length + n), mask = tokens.map((_, n) => tokens.map((_, m) => m <= n))) {
     const { n_layer, n_head, n_embd: C, vocab_size: V } = this.config, N = tokens.length;
     const x = new Float32Array(N * C), layer = name => this.weights[`${name}.weight`];

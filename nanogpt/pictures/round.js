@@ -311,7 +311,7 @@ function drawTree(f) {
   view.classList.toggle("cut", view.scrollWidth > view.clientWidth + 1);
   const shown = f.next ? next.x : Math.max(...f.focus.map(row => place[row].x));
   view.scrollLeft = left + shown + 60 - view.clientWidth;  // what the caption speaks of comes into view
-  const entry = ([kind, name]) => make("span", make(`i.cell ${kind}`), name);
+  const entry = ([kind, name]) => make("span", make(`i.cell ${kind}`), ` ${name}`);
   const numbered = f.scores ? [f.ends ? "the chance that the path ends at the node" : trace.scores_are]
     : [make("b.p", "p"), ` of ${words.target}, `, make("b.q", "q"), ` of ${words.drafter}`];
   const kinds = [["root", "the root"], ["accepted", "accepted"], ["rejected", "rejected"], ["own", `${words.target}'s own`]];
@@ -338,10 +338,9 @@ function chart({ title, rows }) {
 }
 
 function dice({ u, value, kind, parts }) {  // the unit interval, and where u falls
-  const all = sum(parts.map(([, share]) => share));
   return make("div.unit", { role: "img", "aria-label": `u = ${digits(u)} falls on ${parts[value][0]}` },
-    ...parts.map(([name, share], i) => make(`span.${i === value ? `hit ${kind}` : ""}`, { style: `flex: ${share / all}` },
-      share / all > .05 || i === value ? name : "")), make("i", { style: `left: ${100 * u}%` }));
+    ...parts.map(([name, share], i) => make(`span.${i === value ? `hit ${kind}` : ""}`, { style: `flex: ${share}` },
+      share > .05 || i === value ? name : "")), make("i", { style: `left: ${100 * u}%` }));
 }
 
 function drawCache(f) {  // what is kept moves to the front, the rest fades

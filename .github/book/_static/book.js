@@ -1,7 +1,6 @@
 "use strict";
 // An experiment takes the place of the picture before it; without this script the picture stays.
 for (const frame of document.querySelectorAll("iframe.try")) {
-  for (const cell of document.querySelectorAll(".tag_experiment")) cell.classList.add("tried");
   frame.loading = "lazy";
   frame.src = frame.dataset.src;
 }
@@ -41,20 +40,18 @@ new MutationObserver(refit).observe(document.body, {attributeFilter: ["data-them
 device.addEventListener("change", refit);
 
 // What is wider than its column scrolls; where it is cut, its edge fades and a word stands below.
-const edge = box => box.classList.toggle("end",
-  box.scrollLeft + box.clientWidth > box.scrollWidth - 4);
 const WIDE = "article pre, .table-wrapper, a.wide, .math-wrapper, math[display=block]";
 const cue = new ResizeObserver(entries => entries.forEach(({target}) => {
-  const box = target.closest(WIDE);
-  const cut = box.scrollWidth > box.clientWidth + 1;
+  const box = target.closest(WIDE), cut = box.scrollWidth > box.clientWidth + 1;
   if (cut === box.classList.contains("cut")) return;
   box.classList.toggle("cut", cut);
-  if (cut) box.tabIndex = 0;
-  if (cut) box.insertAdjacentHTML("afterend", '<div class="more">scroll \u2194</div>');
-  else box.nextElementSibling.remove();
+  if (!cut) return box.nextElementSibling.remove();
+  box.tabIndex = 0;
+  box.insertAdjacentHTML("afterend", '<div class="more">scroll \u2194</div>');
 }));
 for (const box of document.querySelectorAll(WIDE)) {
-  box.addEventListener("scroll", () => edge(box));
+  box.addEventListener("scroll", () => box.classList.toggle("end",
+    box.scrollLeft + box.clientWidth > box.scrollWidth - 4));
   cue.observe(box);
   // What is inside may grow later, when a font comes, and the box not.
   if (box.firstElementChild) cue.observe(box.firstElementChild);
