@@ -194,7 +194,8 @@ def test_the_book_names_its_repository(remote, host, monkeypatch):
 def test_an_experiment_takes_its_pictures_place(book, tmp_path):
     """And answers; the picture is on the page all the same, for paper."""
     found = ask((book / "01_chain_specdec/walkthrough.html").as_uri(), """
-      const frame = doc.querySelector("iframe.try"), picture = doc.querySelector(".tag_experiment img");
+      const frame = doc.querySelector("iframe.try");
+      const picture = doc.querySelector(".tag_experiment img");
       frame.loading = "eager";
       const read = id => frame.contentDocument.getElementById(id)?.textContent;
       await until(() => read("exact")
@@ -234,7 +235,8 @@ def test_nothing_is_cut_in_silence_on_a_phone(book, tmp_path, name):
         picture.clientWidth &&  // an experiment may stand in its place
         16 * picture.clientWidth / parseFloat(picture.style.width || picture.width) < 10.9);
       const next = doc.querySelector("a.next-page");
-      return { silent: silent(), cues, width: doc.documentElement.scrollWidth, first, last: heights(),
+      return { silent: silent(), cues, width: doc.documentElement.scrollWidth,
+               first, last: heights(),
                small: small.map(picture => picture.alt), next: next && next.getAttribute("href") };
     """, tmp_path)
     assert found["silent"] == [] and found["cues"] and found["width"] <= 390

@@ -29,7 +29,7 @@ function begin(quick, from = 1) {  // quick: written at once, as when a slider m
   const text = typed();
   if (!text.length) return ui.note.textContent = "Type at least one letter.";
   run = new Speculation(target, drafter, text, chosen().temperature, seeded(Math.abs(form.seed.value)));
-  before = spell(text);
+  before = spell(text.slice(-300));
   rounds = [{ emitted: [run.root] }];
   [tick, goal] = [from, SIZE];
   clearInterval(ticking);
@@ -82,6 +82,7 @@ function tables() {  // what was tried, the newest first
     row(cells, "td"), ...old.filter(one => one.textContent !== cells.join("")));
   toy = open();
   renew();
+  if (part) return;
   try { history.replaceState(null, "", `#${new URLSearchParams(new FormData(ui.form))}`); } catch (e) { /* a sandbox */ }
 }
 
@@ -139,6 +140,7 @@ function reads(row) {
   go(verify);
 }
 let touched = 0;
+ui.another.onclick = () => reads(touched = (touched + 1) % trace.tokens.length);
 ui.tree.onclick = event => {
   const node = event.target.closest("[data-row]");
   if (node?.dataset.row) reads(touched = +node.dataset.row);
