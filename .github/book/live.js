@@ -202,7 +202,7 @@ ui.pause.onclick = () => {
 };
 ui.measure.onclick = measure;
 copies(ui.link, () => location.href);
-ui.form.onsubmit = event => { event.preventDefault(); begin(); duel(); };
+ui.form.onsubmit = event => { event.preventDefault(); duel(); begin(); };
 const said = () => {
   for (const output of document.querySelectorAll("output")) output.textContent = output.parentNode.querySelector("input").value;
   const kind = form.rule.value;
