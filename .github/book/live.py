@@ -36,7 +36,7 @@ SHELL = """<!DOCTYPE html>
 {head}</head>
 <body>
 <h1>A small model guesses, a large one writes</h1>
-<p>Speculative decoding, live, with two real models in this page of 1 MB.</p>
+<p>Two real models in this page of 1 MB.</p>
 <noscript>It runs in JavaScript, which is switched off.</noscript>
 <!-- Made by .github/book/live.py of the files live*.* beside it. -->
 <script>

@@ -346,7 +346,7 @@ function dice({ u, value, kind, parts }) {  // the unit interval, and where u fa
 function drawCache(f) {  // what is kept moves to the front, the rest fades
   const all = range(waiting(f) ? 0 : trace.verified), rows = f.kept ? [...f.kept, ...all.filter(row => !f.kept.includes(row))] : all;
   const cell = (kind, text, note) => make(`span.cell ${kind}`, text, make("small", note));
-  ui.cache.replaceChildren(cell("", `\u2026${visible(trace.context).slice(-5)}`, `${trace.committed} rows`),
+  ui.cache.replaceChildren(cell("", `\u2026${visible(trace.context.slice(-5))}`, `${trace.committed} rows`),
     ...rows.map(row => cell(f.kept ? kind(row, f) : "", text(row), row)));
 }
 
