@@ -46,15 +46,20 @@ const inflate = async text => {{
   return new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }};
 const page = "{page}";
-inflate(page).then(text => {{
-  document.open();
-  document.write(text);
-  document.close();
+const shown = inflate(page).then(text => {{
+  const made = new DOMParser().parseFromString(text, "text/html");
+  const script = document.createElement("script"), written = made.querySelector("script");
+  script.append(written.text);
+  written.remove();
+  // subtle: document.write would end the parser, and the models may still be on their way.
+  for (const old of document.querySelectorAll("h1, p")) old.remove();
+  document.head.append(made.querySelector("style"));
+  document.body.prepend(...made.body.childNodes, script);
 }});
 </script>
 <script>
 const models = "{models}";
-inflate(page).then(() => inflate(models)).then(text => {{
+shown.then(() => inflate(models)).then(text => {{
   Object.assign(data, JSON.parse(text));
   ready();
 }});
