@@ -70,15 +70,14 @@ def draw_prices(found, T=1):
     chain = f"02 {LOOPS[1].title((1,) * 4)}"  # in this chapter's code; all shapes begin with it
     for label, (color, loop) in {
             "chain": (FIRST, "chain of {}, 57K GPT"),
-            "side shoots": (SECOND, LOOPS[2].name), "drawn tree": (SPARE[2], LOOPS[1].name),
-            "picked tree": (SPARE[0], LOOPS[0].name)}.items():
+            "side shoots": (SECOND, LOOPS[2].name), "tree": (SPARE[2], LOOPS[1].name)}.items():
         names = {name for name in lines if lines[name].get("loop") == loop}
         names = sorted(names | ({chain} if label == "side shoots" else set()),
                        key=lambda name: lines[name]["drafts"])
         y, x, _ = zip(*map(fast.get, names), strict=True)
         ax.errorbar(x, y, [tau_error(found, T, name) for name in names], fmt="o-", color=color,
                     markersize=5, ecolor=(color, 0.35))
-        right = label.endswith("tree")  # its numbers stand at the right, and below
+        right = label != "chain"  # its numbers stand at the right, and below
         for name, at in zip(names, zip(x, y, strict=True), strict=True):
             ax.annotate(f"{lines[name]['drafts']:.0f}", at, (3, -14) if right else (-3, 6),
                         textcoords="offset points", color=color, ha="left" if right else "right")

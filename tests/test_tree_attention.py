@@ -185,7 +185,7 @@ def test_the_picture_of_prices_and_its_table_hold_what_was_measured(found, capsy
     fast, ax = speedups(found, 1), tree_pictures.draw_prices(found)
     drawn = [(x, y) for line in ax.lines for x, y in zip(*line.get_data(), strict=True)]
     for name in ("01 chain of 6, 57K GPT", "02 chain with side shoots, 30 drafts, 57K GPT",
-                 "02 drawn tree 2-1-1-1, 57K GPT", "02 picked tree 2-2-2-2, 57K GPT"):
+                 "02 drawn tree 2-1-1-1, 57K GPT", "02 drawn tree 2-2-2-2, 57K GPT"):
         assert fast[name][1::-1] in drawn
     tree_pictures.print_second_guesses({"hour": found})
     mean, error = behind(found, 1, "02 drawn tree 1-1-1-1, 57K GPT")[
