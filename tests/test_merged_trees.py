@@ -95,7 +95,7 @@ def test_what_the_drafters_make_of_both_trees():
 
 @pytest.mark.parametrize("loses, merged, text", [
     (False, False, [.5, .3, .2]),  # the target
-    (True, False, [.5, .38, .12]),  # as in chapter 02 q has lost the first draft, but head 2 has not
+    (True, False, [.5, .38, .12]),  # q has lost the first draft; head 2 did not know
     (False, True, [.5, .29, .21]),  # equal drafts have one row, so the second test is left out
 ])
 def test_drafts_of_two_heads_are_judged_by_two_whole_q(loses, merged, text):
