@@ -68,9 +68,10 @@ def draw_prices(found, T=1):
     """
     fast, lines, ax = speedups(found, T), table_of(found, T), new_axes(height=5)
     chain = f"02 {LOOPS[1].title((1,) * 4)}"  # in this chapter's code; all shapes begin with it
-    for label, (color, loop) in {
-            "chain": (FIRST, "chain of {}, 57K GPT"),
-            "side shoots": (SECOND, LOOPS[2].name), "tree": (SPARE[2], LOOPS[1].name)}.items():
+    for label, (color, loop, end, shift) in {  # at which end its label stands, and how far off
+            "chain": (FIRST, "chain of {}, 57K GPT", 0, (-36, -16)),
+            "side shoots": (SECOND, LOOPS[2].name, -1, (8, -3)),
+            "tree": (SPARE[2], LOOPS[1].name, -1, (24, -14))}.items():
         names = {name for name in lines if lines[name].get("loop") == loop}
         names = sorted(names | ({chain} if label == "side shoots" else set()),
                        key=lambda name: lines[name]["drafts"])
@@ -81,7 +82,6 @@ def draw_prices(found, T=1):
         for name, at in zip(names, zip(x, y, strict=True), strict=True):
             ax.annotate(f"{lines[name]['drafts']:.0f}", at, (3, -14) if right else (-3, 6),
                         textcoords="offset points", color=color, ha="left" if right else "right")
-        end, shift = (0, (-36, -16)) if label == "chain" else (-1, (8, -3))
         ax.annotate(label, (x[end], y[end]), shift, textcoords="offset points", color=color)
     draw_ground(ax, 6.6, 5.2, fast[chain][2])  # its ray is dashed
     return plain_frame(ax, "Second guesses add tokens,\nand cost more than they add",
