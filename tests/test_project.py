@@ -113,6 +113,15 @@ def cells(path):
             for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
 
 
+def test_every_word_of_the_glossary_is_in_a_lesson():
+    text = " ".join(source for path in ROOT.glob("*/*.ipynb") for cell, source, _ in cells(path)
+                    if cell["cell_type"] == "markdown").lower()
+    for title in re.findall(r"^### (.*)", (ROOT / ".github/book/glossary.md").read_text("utf-8"),
+                            re.M):
+        for word in re.split(r", | \(", title.rstrip(")")):
+            assert word.lower() in text, f"{word} is in no lesson"
+
+
 def bare(source):
     """A source's syntax tree without docstrings; comments and layout are not in it anyway."""
     tree = ast.parse(textwrap.dedent(source))
