@@ -6,7 +6,6 @@ Exactness, greedy text and wrong variants of the table's loops: tests/test_loops
 import pytest
 import torch
 
-from chain_specdec import acceptance_probability, residual
 from merged_trees import (
     MergedDrafter,
     TrieDrafter,
@@ -16,7 +15,6 @@ from merged_trees import (
     prefixes,
     trie_merge,
 )
-from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import ToyModel, random_nodes
 from nanogpt.sampling import Dice, Sampler
 from test_dual_draft_routing import (
@@ -88,34 +86,3 @@ def test_what_the_drafters_make_of_both_trees():
     for budget in (1, 3, 4):
         assert prefixes(TrieDrafter(pair, budget).propose(2, 9)) == prefixes(
             trie_merge(trees, scores, budget)[0])
-
-
-# ---------------------------------------------------------------- two heads that draw
-
-
-@pytest.mark.parametrize("loses, merged, text", [
-    (False, False, [.5, .3, .2]),  # the target
-    (True, False, [.5, .38, .12]),  # q has lost the first draft; head 2 did not know
-    (False, True, [.5, .29, .21]),  # equal drafts have one row, so the second test is left out
-])
-def test_drafts_of_two_heads_are_judged_by_two_whole_q(loses, merged, text):
-    """The table of RESULTS.md, and the lesson's fold."""
-    p, q = torch.tensor([[.5, .3, .2], [.8, .1, .1]]).double()
-
-    def written(dice):
-        first, second = dice.draw(q), dice.draw(q)
-        if dice.flip(acceptance_probability(p, q, first)):
-            return first
-        owed, own = residual(p, q), q.clone()
-        if merged and first == second:
-            return dice.draw(owed)
-        own[first] *= not loses
-        own = own / own.sum()
-        if own[second] > 0 and dice.flip(acceptance_probability(owed, own, second)):
-            return second
-        return dice.draw(residual(owed, own))
-
-    found = torch.zeros_like(p)
-    for token, chance in outcomes(written):
-        found[token] += chance
-    assert found.tolist() == pytest.approx(text)
