@@ -30,6 +30,7 @@ LETTERS = CharTokenizer(load_text()).chars  # what the models read, in the order
 MODELS = {"target": "small", "drafter": "draft"}
 PROMPT, DRAFTS, LENGTH = "Good morrow, my lord", 4, 60  # of the race that every visitor sees
 # A page with two packed texts in it: the page itself, which can be seen at once, and the models.
+# subtle: document.write would end the parser, while the models may still be on their way.
 SHELL = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -38,7 +39,7 @@ SHELL = """<!DOCTYPE html>
 <h1>A small model guesses, a large one writes</h1>
 <p>Two real models in this page of 1 MB.</p>
 <noscript>It runs in JavaScript, which is switched off.</noscript>
-<!-- Made by .github/book/live.py of the files live*.* beside it. -->
+<!-- Made by .github/book/live.py -->
 <script>
 const inflate = async text => {{
   const data = atob(text.replace(/_/g, "+").replace(/\u00e9/g, "/"));
@@ -47,14 +48,8 @@ const inflate = async text => {{
 }};
 const page = "{page}";
 const shown = inflate(page).then(text => {{
-  const made = new DOMParser().parseFromString(text, "text/html");
-  const script = document.createElement("script"), written = made.querySelector("script");
-  script.append(written.text);
-  written.remove();
-  // subtle: document.write would end the parser, and the models may still be on their way.
   for (const old of document.querySelectorAll("h1, p")) old.remove();
-  document.head.append(made.querySelector("style"));
-  document.body.prepend(...made.body.childNodes, script);
+  document.body.prepend(document.createRange().createContextualFragment(text));
 }});
 </script>
 <script>

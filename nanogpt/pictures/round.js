@@ -362,7 +362,7 @@ function show(given, frame = 0) {
   reserve();
   go(frame);
 }
-let move = by => go(now + by);  // step.html also notes it in its address
+let move = by => go(now + by);
 
 function reserve() {  // the caption keeps the height of the longest one: nothing below it moves
   const caption = ui.text;
