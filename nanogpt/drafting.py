@@ -11,7 +11,8 @@ import torch
 
 from nanogpt.paging import PagedModel
 
-PRIOR, FIRST_ALPHA = 4, 0.6  # a new request's acceptance rate: as if four drafts had been tested
+PRIOR = 60  # drafts: an acceptance rate of its own needs a past of about this length
+STEP = 0.1  # and it moves in steps: what is less is chance
 
 
 class GPTDrafter:
@@ -76,12 +77,13 @@ def share_drafts(alphas, most, price, draft_ms):
     order of worth the drafts are .8, .64, .5, .25. The rates are 2/4 = .5, 2.8/5 = .56,
     3.44/6 = .573, 3.94/7 = .563, ..: two drafts, and the first request gets both.
     """
+    # Draft number d of a request is accepted with alpha^d. These fall along each chain, so the n
+    # best of all are beginnings of chains: chapter 05's heap, with a root for each request.
+    ranked = sorted(((alpha ** depth, i, depth) for i, alpha in enumerate(alphas)
+                     for depth in range(1, most[i] + 1)), reverse=True)
     best = 0.0, []
     for passes in range(max(most) + 1):
-        # Draft number d of a request is accepted with alpha^d. These fall along each chain, so the
-        # n best of all are beginnings of chains: chapter 05's heap, with a root for each request.
-        drafts = sorted(((alpha ** depth, i) for i, alpha in enumerate(alphas)
-                         for depth in range(1, min(most[i], passes) + 1)), reverse=True)
+        drafts = [(worth, i) for worth, i, depth in ranked if depth <= passes]
         # Each request's own token comes in any case; to them n drafts are added, n = 0, 1, ..
         tokens = np.cumsum([len(alphas)] + [worth for worth, _ in drafts])
         rates = tokens / (np.array(price[:len(drafts) + 1]) + passes * draft_ms)
@@ -95,18 +97,25 @@ class ByLoad:
     """`share` for the Engine: as many drafts as pay with just as many requests as there are now.
 
     prices: {requests: {rows: ms}}, a round's forward with so many requests, and so many rows for
-    each of them; draft_ms: {requests: ms}, one pass of the drafter.
+    each of them; draft_ms: {requests: ms}, one pass of the drafter; alpha: which part of the
+    drafts that were tested so far, of anybody, was accepted.
     """
 
-    def __init__(self, prices, draft_ms):
-        self.prices, self.draft_ms = prices, draft_ms
+    def __init__(self, prices, draft_ms, alpha):
+        self.prices, self.draft_ms, self.alpha = prices, draft_ms, alpha
+        self.asked = self.answer = None
 
     def __call__(self, requests, most):
-        # It looks at past rounds and at how many are here, never at this round's drafts: what they
-        # are judged by stays what they were drawn from.
-        alphas = [(request.accepted + PRIOR * FIRST_ALPHA) / (request.tested + PRIOR)
-                  for request in requests]
-        load = min(self.prices, key=lambda n: abs(n - len(requests)))
-        rows = 1 + np.arange(sum(most) + 1) / len(requests)  # for each of them, on average
-        price = np.interp(rows, list(self.prices[load]), list(self.prices[load].values()))
-        return share_drafts(alphas, most, price, self.draft_ms[load])
+        asked = [self.alpha_of(request) for request in requests], most
+        if asked != self.asked:  # else the last answer stands; to find it takes a millisecond
+            load = min(self.prices, key=lambda n: abs(n - len(requests)))
+            rows = 1 + np.arange(sum(most) + 1) / len(requests)  # for each of them, on average
+            price = np.interp(rows, list(self.prices[load]), list(self.prices[load].values()))
+            self.asked, self.answer = asked, share_drafts(*asked, price, self.draft_ms[load])
+        return self.answer
+
+    def alpha_of(self, request):
+        """A request's acceptance rate: everybody's, until its own past says otherwise."""
+        own = (request.accepted + PRIOR * self.alpha) / (request.tested + PRIOR)
+        # Who is nearly equal shall have equal chains: each length in a round attends by itself.
+        return min(1.0, max(0.0, self.alpha + STEP * round((own - self.alpha) / STEP)))

@@ -229,6 +229,8 @@ class Engine:
         for request in self.running:
             request.slide(self.window)
         most = [self.most_drafts(request) for request in self.running]
+        # It may look at who is here and at past rounds, not at this round's draws: what is judged
+        # must have been drawn from q, whatever was drawn.
         ks = self.share(self.running, most) if self.share else most
         self.make_room(ks)
         if any(ks):

@@ -1,15 +1,17 @@
 """How fast the engine is: tokens a second, and each reader's wait, by the number of requests.
 
-    python -m nanogpt.engine_room                                            # six minutes
-    python -m nanogpt.engine_room --save nanogpt/measured/engine/my-machine.json
+    python -m nanogpt.engine_room                                            # eight minutes
+    python -m nanogpt.engine_room --threads 1 --save nanogpt/measured/engine/my-machine.json
 
 All requests begin together; what is counted are the rounds in which all of them run, the first
-one, which reads the prompts, left out. Of each cell the fastest lap counts. What
-was saved in nanogpt/measured/engine stands in the lesson into_an_engine.ipynb.
+one, which reads the prompts, left out. Every lap writes the same texts, so of each round the
+fastest lap counts. What was saved in nanogpt/measured/engine stands in the lesson
+into_an_engine.ipynb.
 """
 
 import gc
 import json
+import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -18,9 +20,9 @@ from pathlib import Path
 import torch
 
 from nanogpt import chapter, cli
-from nanogpt.bench import median_ms
 from nanogpt.data import held_out_prompts
-from nanogpt.device import device_name, synchronize
+from nanogpt.device import synchronize
+from nanogpt.does_it_pay import machine
 from nanogpt.drafting import ByLoad, GPTDrafter
 from nanogpt.engine import Engine, Request
 from nanogpt.packing import for_decoding, precision_of
@@ -30,7 +32,7 @@ from nanogpt.terminal import print_table
 from nanogpt.train import get_gpt
 
 MEASURED = Path(__file__).parent / "measured" / "engine"
-REQUESTS = (1, 2, 4, 8, 16, 32, 64)
+REQUESTS = (1, 4, 16, 32, 64)
 DRAFTS = (0, 1, 2, 4, 8)
 BY_LOAD = "by load"
 TEXTS = 16  # at least so many in each cell
@@ -133,41 +135,54 @@ def one_round(target, small, encode, number=5, pages=15, size=8):
 # ---------------------------------------------------------------- what a round costs
 
 
-def round_prices(model, requests, rows, repeats=7):
-    """{n: {rows: ms}}: one forward for n requests, so many new rows for each of them."""
-    prices, read = {}, min(READ, model.block_size // 2)
+def clock(device):
+    """The clock of a measurement. With one thread on a CPU it is the process's own time: whatever
+    else runs on the machine meanwhile does not count."""
+    own = device.type == "cpu" and torch.get_num_threads() == 1
+    return time.process_time if own else time.perf_counter
+
+
+def round_prices(model, requests, rows, repeats=15):
+    """{n: {rows: ms}}: one forward for n requests, so many new rows for each of them; of several
+    turns the fastest."""
+    prices, read, now = {}, min(READ, model.block_size // 2), clock(model.device)
     for n in requests:
         pages = Pages(n * (read + max(rows)) // 16 + n)
-        paged, tables = PagedModel(model, pages), [[] for _ in range(n)]
+        paged, tables, prices[n] = PagedModel(model, pages), [[] for _ in range(n)], {}
         for table in tables:
             pages.grow(table, read + max(rows))
-        prices[n] = {m: median_ms(
-            lambda m=m, tables=tables, paged=paged: paged.read(
-                [(table, read, [0] * m) for table in tables]),
-            model.device, repeats, warmup=2) for m in rows}
+        for m in [*rows] * repeats:
+            synchronize(model.device)
+            begin = now()
+            paged.read([(table, read, [0] * m) for table in tables])
+            synchronize(model.device)
+            prices[n][m] = min(prices[n].get(m, math.inf), 1e3 * (now() - begin))
     return prices
 
 
-def load_rule(run, requests=REQUESTS, drafts=DRAFTS, laps=2):
-    """-> share for the Engine. Its prices come from whole rounds, made here and now: judging a
-    draft takes time, too, and so do the draws of a pass. run(n, k) -> see `run_together`."""
-    prices, passes = {n: {} for n in requests}, {}
-    for n in requests:
-        for k in drafts:
-            runs = [run(n, k) for _ in range(laps)]
-            prices[n][k + 1] = min(1e3 * (found["seconds"] - found["drafting"]) / found["rounds"]
-                                   for found in runs)
-            if k:  # the longest chain: its first pass, which reads the root, too, weighs least
-                passes[n] = min(1e3 * found["drafting"] / found["rounds"] / k for found in runs)
-    return ByLoad(prices, passes)
+def load_rule(found):
+    """-> share for the Engine. found: as `sweep` has it, of fixed numbers of drafts.
+
+    Its prices are whole rounds', made here and now: judging a draft takes time, too, and so do the
+    draws of a pass.
+    """
+    prices, passes, lines = {}, {}, [line for row in found.values() for line in row.values()]
+    for n, row in found.items():
+        longest = max(row)
+        passes[n] = row[longest]["drafting_ms"] / longest
+        # So a round in which all have k drafts costs what it took.
+        prices[n] = {k + 1: line["round_ms"] - k * passes[n] for k, line in row.items()}
+    accepted, tested = (sum(line[name] for line in lines) for name in ("accepted", "tested"))
+    return ByLoad(prices, passes, accepted / tested)
 
 
 # ---------------------------------------------------------------- what comes of it
 
 
 def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
-    """Serve requests that all begin now -> tokens, seconds, rounds while all of them run, drafting
-    (seconds of these), and first_ms, of the first round, which reads the prompts.
+    """Serve requests that all begin now -> tokens; seconds, of each round while all of them run;
+    drafting, seconds of each; first_ms, of the first round, which reads the prompts; accepted,
+    tested drafts of all rounds.
 
     asked: a list of (seed, prompt).
     """
@@ -176,33 +191,34 @@ def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
     requests = [Request(prompt, sampler, seed, max_new_tokens, k=k) for seed, prompt in asked]
     for request in requests:
         engine.submit(request)
-    found, clock = {"tokens": 0, "seconds": 0.0, "rounds": 0, "drafting": 0.0}, [0.0]
+    found, drafting = {"tokens": 0, "seconds": [], "drafting": []}, [0.0]
+    now = clock(target.device)
     if k:
         draft = engine.drafter.draft
 
         def timed(requests, ks):
-            begin = time.perf_counter()
+            begin = now()
             draft(requests, ks)
-            clock[0] = time.perf_counter() - begin
+            drafting[0] = now() - begin
 
         engine.drafter.draft = timed
     while True:
-        clock[0] = 0.0
+        drafting[0] = 0.0
         synchronize(target.device)
-        start = time.perf_counter()
+        start = now()
         streamed = engine.round()
         synchronize(target.device)
-        seconds = time.perf_counter() - start
+        seconds = now() - start
         if "first_ms" not in found:
             found["first_ms"] = 1e3 * seconds
             continue
         if any(request.ended for request in requests):
             break
         found["tokens"] += sum(len(tokens) for _, tokens in streamed)
-        found["seconds"] += seconds
-        found["drafting"] += clock[0]
-        found["rounds"] += 1
-    return found
+        found["seconds"].append(seconds)
+        found["drafting"].append(drafting[0])
+    return found | {name: sum(getattr(request, name) for request in requests)
+                    for name in ("accepted", "tested")}
 
 
 def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, laps=5,
@@ -210,53 +226,78 @@ def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, lap
     """{requests: {K or "by load": {..}}}: every number of requests with every K, in turn.
 
     So many texts in each cell, or as many as requests: fewer requests come in several batches, so
-    that no cell hangs on one text. tokens_per_second: over all requests, a list, of each lap;
-    round_ms, first_ms: of a round, of the one that reads the prompts.
+    that no cell hangs on one text. What `load_rule` asks for is measured first, on prompts of its
+    own: the second half. See `summary`.
     """
-    def run(n, k, begin=0, share=None):
-        return run_together(target, small, list(enumerate(prompts))[begin:begin + n], k, sampler,
-                            max_new_tokens, share)
+    half = len(prompts) // 2
 
-    share, names = load_rule(run, requests, drafts), [*drafts, BY_LOAD]
-    runs = {n: {name: [] for name in names} for n in requests}
+    def cell(n, k, asked, rule=None):
+        return [run_together(target, small, asked[begin:begin + n], k, sampler, max_new_tokens,
+                             rule) for begin in range(0, max(n, texts), n)]
+
+    def in_turn(names, asked, laps, share=None):
+        runs = {n: {name: [] for name in names} for n in requests}
+        for lap in range(laps):  # outside: a slow minute of the machine hits a lap of all
+            for n in requests:
+                for name in names[lap % len(names):] + names[:lap % len(names)]:
+                    k, rule = (max(drafts), share) if name == BY_LOAD else (name, None)
+                    runs[n][name].append(cell(n, k, asked, rule))
+        return {n: {name: summary(laps, n) for name, laps in row.items()}
+                for n, row in runs.items()}
+
     gc.collect()
     gc.freeze()  # else a collection of everything hits some lap in the middle
-    for lap in range(laps):  # outside: a slow minute of the machine hits a lap of every load
-        for n in requests:
-            for name in names[lap % len(names):] + names[:lap % len(names)]:
-                k, rule = (max(drafts), share) if name == BY_LOAD else (name, None)
-                runs[n][name].append([run(n, k, begin, rule)
-                                      for begin in range(0, max(n, texts), n)])
-    return {n: {name: summary(laps, n) for name, laps in row.items()} for n, row in runs.items()}
+    asked = list(enumerate(prompts))
+    share = load_rule(in_turn([*drafts], asked[half:], min(3, laps)))
+    return in_turn([*drafts, BY_LOAD], asked[:half], laps, share)
 
 
 def summary(laps, n):
-    """What several laps with n requests found; a lap is a list of runs."""
-    def of(lap, name):
-        return sum(run[name] for run in lap)
+    """What several laps with n requests found; a lap is a list of runs.
 
-    return {"tokens_per_second": [of(lap, "tokens") / of(lap, "seconds") for lap in laps],
-            "round_ms": min(1e3 * of(lap, "seconds") / of(lap, "rounds") for lap in laps),
-            "tau": of(laps[0], "tokens") / of(laps[0], "rounds") / n,  # every lap writes the same
+    tokens_per_second: over all requests; laps: the same, of each lap by itself; round_ms,
+    drafting_ms, first_ms: of a round, of the drafting in it, of the round that reads the prompts;
+    tau: tokens of a request in a round; accepted, tested: drafts.
+    """
+    def of(name):
+        return sum(run[name] for run in laps[0])
+
+    def fastest(name):
+        """Of all rounds, each in its fastest lap: others can only slow it down."""
+        return sum(min(times) for runs in zip(*laps, strict=True)
+                   for times in zip(*(run[name] for run in runs), strict=True))
+
+    rounds = sum(len(run["seconds"]) for run in laps[0])
+    return {"tokens_per_second": of("tokens") / fastest("seconds"),
+            "laps": [of("tokens") / sum(sum(run["seconds"]) for run in lap) for lap in laps],
+            "round_ms": 1e3 * fastest("seconds") / rounds,
+            "drafting_ms": 1e3 * fastest("drafting") / rounds, "tau": of("tokens") / rounds / n,
+            "accepted": of("accepted"), "tested": of("tested"),
             "first_ms": min(run["first_ms"] for lap in laps for run in lap)}
 
 
 def speeds(found):
-    """{requests: {K: tokens a second}}: of the fastest lap, since others can only slow it down."""
-    return {n: {name: max(line["tokens_per_second"]) for name, line in row.items()}
+    """{requests: {K: tokens a second}}."""
+    return {n: {name: line["tokens_per_second"] for name, line in row.items()}
             for n, row in found.items()}
 
 
 def spread(found):
-    """How far the laps of a cell lie apart: (fastest - median) / fastest, the median cell."""
-    laps = [line["tokens_per_second"] for row in found.values() for line in row.values()]
-    return statistics.median(1 - statistics.median(lap) / max(lap) for lap in laps)
+    """How far a whole lap is behind the fastest rounds of all: the median lap, the median cell."""
+    return statistics.median(1 - statistics.median(line["laps"]) / line["tokens_per_second"]
+                             for row in found.values() for line in row.values())
 
 
 def best_drafts(found):
     """{requests: (K, tokens a second)}: the fastest fixed K that is not 0."""
     return {n: max(((k, speed) for k, speed in row.items() if k not in (0, BY_LOAD)),
                    key=lambda pair: pair[1]) for n, row in speeds(found).items()}
+
+
+def near_the_best(found):
+    """{requests: tokens a second by load, over those of the best fixed K, 0 included}."""
+    return {n: row[BY_LOAD] / max(speed for k, speed in row.items() if k != BY_LOAD)
+            for n, row in speeds(found).items()}
 
 
 def headline(found):
@@ -277,22 +318,25 @@ def load_measured(folder=MEASURED):
     return found
 
 
-def gain_table(found):
-    """Head and rows: tokens a second without drafts, and how many times as many with them."""
-    names = [name for name in next(iter(found.values())) if name != 0]
-    return (["requests", "K = 0", *(name if name == BY_LOAD else f"K = {name}" for name in names)],
-            [[n, f"{fast[0]:.0f}", *(f"{fast[name] / fast[0]:.2f}x" for name in names)]
-             for n, fast in speeds(found).items()])
+def load_table(found, requests=None):
+    """Head and rows: tokens a second of all together / milliseconds for which each one waits for a
+    token, on average. requests: which rows; default all."""
+    fast = speeds(found)
+    return (["requests", *(name if name == BY_LOAD else f"K = {name}" for name in fast[1])],
+            [[n, *(f"{speed:.0f} / {1e3 * n / speed:.1f}" for speed in fast[n].values())]
+             for n in requests or fast])
 
 
 def print_sweep(found):
-    """Tokens a second and the gains; what a round takes, and what it brings."""
-    print("\ntokens a second, all requests together, and how many times as many with drafts\n")
-    print_table(*gain_table(found))
+    """Tokens a second and waiting times; what a round takes, and what it brings."""
+    print("\ntokens a second of all together / milliseconds for which each waits for a token\n")
+    print_table(*load_table(found))
     print("\nmilliseconds of a round / tokens of a request in it\n")
     print_table(["requests", *next(iter(found.values()))],
                 [[n, *(f"{line['round_ms']:.1f} / {line['tau']:.2f}" for line in row.values())]
                  for n, row in found.items()])
+    print("\nby load, of the best fixed K: " + ", ".join(
+        f"{n}: {part:.1%}" for n, part in near_the_best(found).items()))
 
 
 def main(argv=None):
@@ -310,10 +354,10 @@ def main(argv=None):
     dataset, device = cli.setup(args)
     target = for_decoding(get_gpt(args.size, dataset, device), args.precision)
     small = for_decoding(get_gpt("draft", dataset, device), args.precision)
-    prompts = held_out_prompts(dataset, max(REQUESTS))
+    prompts = held_out_prompts(dataset, 2 * max(REQUESTS))
     begin = time.perf_counter()
     found = sweep(target, small, prompts, sampler, laps=args.laps)
-    setting = {"machine": device_name(device), "precision": precision_of(target),
+    setting = {"machine": machine(device), "precision": precision_of(target),
                "torch": torch.__version__, "temperature": args.temperature, "laps": args.laps,
                "prompt_tokens": len(prompts[0]), "seconds": round(time.perf_counter() - begin)}
     print(", ".join(f"{name} {value}" for name, value in setting.items()))

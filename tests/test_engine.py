@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import chain_specdec
+from nanogpt import drafting, engine_room
 from nanogpt import engine as engine_module
-from nanogpt import engine_room
 from chain_specdec import GPTDraft, accept, speculate_chain
 from engine_blanks import BLANKS, grade_here
 from grading import grade_answer
@@ -37,7 +37,7 @@ from nanogpt.exact.slips import changed, replaced, wrong_variants
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.paging import PagedModel, Pages
 from nanogpt.pictures import plots
-from nanogpt.pictures.engine_pictures import draw_forward, draw_load, draw_pages, fate
+from nanogpt.pictures.engine_pictures import draw_forward, draw_gains, draw_pages, fate
 from nanogpt.sampling import Dice, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,6 +54,19 @@ def test_exact_with_lookup_and_with_fewer_drafts_in_company():
     assert joint_bias(accept, "stop and join", drafter=LookupDrafter(2)) < 1e-12
 
     assert joint_bias(accept, "stop and join", share=fewer_in_company) < 1e-12
+
+
+def test_exact_while_the_number_of_drafts_follows_load_and_past(monkeypatch):
+    monkeypatch.setattr(drafting, "PRIOR", 1)  # so that a single draft counts
+    share, given = ByLoad({1: {1: 4, 3: 4.6}, 2: {1: 4, 3: 5}}, {1: 0.1, 2: 0.1}, 0.5), set()
+
+    def watched(requests, most):
+        given.add((len(requests), *share(requests, most)))
+        return share(requests, most)
+
+    assert joint_bias(accept, "stop and join", share=watched) < 1e-12
+    # Of two, the first is always the same request: after a rejection it asks for less.
+    assert {1, 2} <= {ks[1] for ks in given if ks[0] == 2}, given
 
 
 def test_what_keeps_the_law_and_what_keeps_the_seeded_text():
@@ -214,7 +227,8 @@ BIASED = {
     "side by side": [
         "positions are counted from the longest request's length", "a page is given out twice",
         "a short request sees as many rows as the longest", "a page is freed before it is full",
-        "a request reads its neighbour's pages", "each has dice of its own, all with seed 0"],
+        "a request reads its neighbour's pages", "a chain is cut behind the drafts that q likes",
+        "each has dice of its own, all with seed 0"],
     "too few pages": ["who is sent back believes that its rows are still there"]}
 VARIANTS = wrong_variants(WRONG, *WRONG)
 
@@ -283,17 +297,19 @@ def test_lookup_by_hand():
 def test_with_a_full_batch_nobody_drafts():
     """Where a forward takes as long as its rows, no draft pays, however good."""
     for n in (1, 8, 64):
-        share = ByLoad({1: {1: 4, 9: 4}, 64: {1: 64, 9: 64 * 9}}, {1: 0.1, 64: 0.1})
+        share = ByLoad({1: {1: 4, 9: 4}, 64: {1: 64, 9: 64 * 9}}, {1: 0.1, 64: 0.1}, 0.9)
         ks = share([Request([1]) for _ in range(n)], [4] * n)
         assert (sum(ks) > 0) == (n < 64)
 
 
 def test_more_drafts_for_those_that_are_accepted():
-    good, bad = Request([1]), Request([1])
-    good.accepted, good.tested, bad.accepted, bad.tested = 28, 30, 3, 30
-    share = ByLoad({2: {1: 4, 3: 5, 9: 8}}, {2: 0.1})
-    many, few = share([good, bad], [8, 8])
-    assert many > few
+    good, bad, usual = Request([1]), Request([1]), Request([1])
+    good.accepted, bad.accepted, usual.accepted = 195, 20, 127
+    good.tested = bad.tested = usual.tested = 200
+    share = ByLoad({3: {1: 4, 3: 5, 9: 8}}, {3: 0.1}, 0.6)
+    many, few, some, new = share([good, bad, usual, Request([1])], [8] * 4)
+    assert many > some == new > few  # .635 instead of .6 is chance
+    assert share([good, bad, usual], [8, 8, 1])[2] == 1  # asked anew, not the last answer
 
 
 # ---------------------------------------------------------------- many of them, and bad input
@@ -410,42 +426,58 @@ def test_blanks_know_the_solution_and_every_slip(blank, capsys):
 
 
 def test_speeds_by_hand():
-    def lap(*seconds):
-        return [{"tokens": 12, "seconds": s, "rounds": 3, "first_ms": s} for s in seconds]
+    def run(*seconds):
+        return {"tokens": 12, "seconds": seconds, "first_ms": seconds[0], "accepted": 1,
+                "tested": 2, "drafting": [s / 2 for s in seconds]}
 
-    row = {0: engine_room.summary([lap(2, 4), lap(2, 2), lap(9, 3)], 2),
-           4: engine_room.summary([lap(1), lap(2), lap(9)], 2)}
-    assert row[0]["tokens_per_second"] == [4, 6, 2]
-    assert row[0]["round_ms"] == pytest.approx(2000 / 3)
-    assert row[0]["tau"] == 2 and row[0]["first_ms"] == 2
+    row = {0: engine_room.summary([[run(2, 1), run(4)], [run(1, 2), run(3)]], 2),
+           4: engine_room.summary([[run(3, 3)]], 2)}
+    assert row[0]["tokens_per_second"] == 24 / (1 + 1 + 3)  # each round in its faster lap
+    assert row[0]["laps"] == [24 / 7, 24 / 6]
+    assert row[0]["round_ms"] == pytest.approx(5000 / 3)
+    assert row[0]["drafting_ms"] == pytest.approx(2500 / 3)
+    assert row[0]["tau"] == 4 and row[0]["first_ms"] == 1
+    assert (row[0]["accepted"], row[0]["tested"]) == (2, 4)
+    assert engine_room.spread({1: {0: row[0]}}) == pytest.approx(1 - (24 / 7 + 4) / 2 / 4.8)
     found = {1: row, 2: {0: row[4], 4: row[0]}}
-    assert engine_room.speeds(found) == {1: {0: 6, 4: 12}, 2: {0: 12, 4: 6}}
-    found[2] |= {1: row[0], engine_room.BY_LOAD: row[4]}
-    assert engine_room.best_drafts(found) == {1: (4, 12), 2: (4, 6)}
-    assert engine_room.headline(found) == [2, 2, 1]
-    assert engine_room.spread({1: row}) == pytest.approx((1 / 3 + 1 / 2) / 2)
-    assert engine_room.gain_table({1: row})[1] == [[1, "6", "2.00x"]]
-    rule = engine_room.load_rule(  # a round of 3 ms, of which two passes take 1
-        lambda n, k: {"seconds": 6e-3, "drafting": 2e-3 * (k > 0), "rounds": 2}, (1,), (0, 2))
-    assert rule.prices[1] == pytest.approx({1: 3, 3: 2}) and rule.draft_ms[1] == pytest.approx(0.5)
+    assert engine_room.speeds(found) == {1: {0: 4.8, 4: 2}, 2: {0: 2, 4: 4.8}}
+    found[2] |= {1: row[4], engine_room.BY_LOAD: row[4]}
+    assert engine_room.best_drafts(found) == {1: (4, 2), 2: (4, 4.8)}
+    assert engine_room.headline(found) == [2 / 4.8, 2 / 4.8, 1]
+    assert engine_room.near_the_best({2: found[2]}) == {2: 2 / 4.8}
+    assert engine_room.load_table({1: row})[1] == [[1, "5 / 208.3", "2 / 500.0"]]
+
+
+def test_a_price_is_what_a_round_took():
+    """With equal chains price and passes add up to the measured round, whatever a pass is."""
+    found = {2: {k: {"round_ms": ms, "drafting_ms": drafting, "accepted": k, "tested": 2 * k}
+                 for k, ms, drafting in ((0, 5.0, 0.0), (1, 8.0, 2.0), (4, 12.0, 6.0))}}
+    share = engine_room.load_rule(found)
+    assert share.draft_ms == {2: 1.5} and share.alpha == 0.5
+    assert {rows: ms + (rows - 1) * 1.5 for rows, ms in share.prices[2].items()} == {
+        1: 5.0, 2: 8.0, 5: 12.0}
 
 
 def test_a_sweep_is_what_is_stored():
     target, small = models(0)
-    found = engine_room.sweep(target, small, [[1, 2]] * 4, Sampler(1), (1, 3), (0, 2), 1, 8, 2)
-    stored = engine_room.load_measured()["cpu"]
+    found = engine_room.sweep(target, small, [[1, 2]] * 6, Sampler(1), (1, 3), (0, 2), 1, 8, 2)
+    stored = engine_room.load_measured()["xeon"]
     assert stored["table"].keys() == set(engine_room.REQUESTS)
     assert stored["table"][1].keys() == {*engine_room.DRAFTS, engine_room.BY_LOAD}
     assert found[3][2].keys() <= stored["table"][1][0].keys()
     assert found[1][0]["tau"] == 1 <= found[3][2]["tau"]
 
 
-def test_the_lesson_begins_with_what_was_measured():
-    [text, *_] = json.loads((ROOT / "nanogpt/into_an_engine.ipynb").read_text("utf-8"))["cells"]
-    said = re.findall(r"([\d.]+) times", "".join(text["source"]))
-    measured = engine_room.headline(engine_room.load_measured()["cpu"]["table"])
-    drafts, batch, both = (f"{x:.1f}" for x in measured)
-    assert said == [batch, drafts, both]
+def test_the_lesson_says_what_was_measured():
+    cells = json.loads((ROOT / "nanogpt/into_an_engine.ipynb").read_text("utf-8"))["cells"]
+    text, measured = "".join(sum((cell["source"] for cell in cells), [])), {
+        name: [f"{x:.1f}" for x in engine_room.headline(machine["table"])]
+        for name, machine in engine_room.load_measured().items()}
+    drafts, batch, both = measured["xeon"]
+    assert re.findall(r"([\d.]+) times", text)[:3] == [batch, drafts, both]
+    crowd = engine_room.speeds(engine_room.load_measured()["epyc"]["table"])[64]
+    assert re.findall(r"([\d.]+)x alone and ([\d.]+)x for 64 readers", text) == [
+        (measured["epyc"][0], f"{max(crowd.values()) / crowd[0]:.1f}")]
 
 
 def test_watching_a_round_changes_nothing():
@@ -490,10 +522,9 @@ def test_pictures_say_what_happened():
     assert "10 rows" in ax.get_title(loc="left") and len(ax.lines) == 2
     assert "table of a: 2, 0" in [text.get_text() for text in draw_pages(scene, 4, 5).texts]
     row = {0: 100, 2: 180, 4: 200, engine_room.BY_LOAD: 150}
-    found = {n: {name: {"tokens_per_second": [n * speed]} for name, speed in row.items()}
+    found = {n: {name: {"tokens_per_second": n * speed} for name, speed in row.items()}
              for n in (1, 4)}
-    ax = draw_load(found)
-    assert ax.get_title(loc="left") == "4 in a batch 4.0x, drafts alone 2.0x, both 8.0x"
-    assert [list(line.get_ydata()) for line in ax.lines] == [[100] * 2, [200] * 2, [150] * 2]
-    assert [text.get_text() for text in ax.texts] == ["1", "K = 4", "4", "K = 4"]
+    ax = draw_gains(found)
+    assert ax.get_title(loc="left") == "Drafts bring 2.0x alone, 2.0x in a crowd"
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.8] * 2, [2] * 2, [1.5] * 2, [1] * 2]
     plots.plt.close("all")

@@ -145,6 +145,7 @@ def begin_with_seed_0(request):
 
 
 STOPPED = "any(new[-len(stop):] == list(stop) for stop in stops)"
+DRAFT = "if any(ks):\n    self.drafter.draft(self.running, ks[:len(self.running)])"
 ENDED = "if request.ended:\n    self.leave(request)"
 OWNERS = {"read": PagedModel, "group": PagedModel, "grow": Pages, "__post_init__": Request,
           "probs": Request, "ragged_commit": engine, "draft": GPTDrafter, "make_room": Engine,
@@ -197,6 +198,11 @@ WRONG = {
         "a page is freed before it is full": (ENDED, (
             "while len(request.table) > request.length // self.pages.size:\n"
             "    self.pages.free.append(request.table.pop())\n") + ENDED),
+        "a chain is cut behind the drafts that q likes": (DRAFT, DRAFT + (
+            "\nfor request in self.running:\n"
+            "    pairs = zip(request.drafted, request.draft_probs)\n"
+            "    n = [*(float(q[token]) > 0.5 for token, q in pairs), False].index(False)\n"
+            "    del request.drafted[n:], request.draft_probs[n:]")),
     }),
     "cancel": slips(Engine.cancel, {
         "who is cancelled keeps its pages": (

@@ -1,6 +1,6 @@
-"""What the lesson on the engine draws: a forward's rows, the pages, speed by load."""
+"""What the lesson on the engine draws: a forward's rows, the pages, what drafts bring by load."""
 
-from nanogpt.engine_room import BY_LOAD, best_drafts, headline, speeds
+from nanogpt.engine_room import BY_LOAD, best_drafts, speeds
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -81,31 +81,22 @@ def draw_pages(scene, size, count, columns=3):
                   (-1.2, columns * width - 0.9), (-1.25 * rows - 1.1, 1.1))
 
 
-def draw_load(found):
-    """All readers' tokens a second beside those of one reader; each dot is a number of requests,
-    written at the curve without drafts. At the best fixed K its K is written.
-
-    found: as engine_room.sweep has it.
-    """
-    ax, fast, best = new_axes(height=4.4), speeds(found), best_drafts(found)
-    for speed, label, color, style in (
-            ({n: row[0] for n, row in fast.items()}, "no drafts, so many readers", FAINT, "-"),
-            ({n: speed for n, (_, speed) in best.items()}, "the best fixed K", BLUE, "--"),
-            ({n: row[BY_LOAD] for n, row in fast.items()}, "drafts by load", INK, ":")):
-        ax.plot(list(speed.values()), [speed[n] / n for n in speed], color=color, linestyle=style,
-                label=label, marker="o", markersize=4, linewidth=1.6)
-    for n, (k, speed) in best.items():
-        for text, x, color, place, side in ((n, fast[n][0], FAINT, (-5, -6), "right"),
-                                            (f"K = {k}", speed, BLUE, (6, 6), "left")):
-            ax.annotate(text, (x, x / n), xytext=place, textcoords="offset points", ha=side,
-                        va="center", fontsize=9, color=color)
-    drafts, batch, both = headline(found)
-    plain_frame(ax, f"{max(found)} in a batch {batch:.1f}x, drafts alone {drafts:.1f}x, both "
-                f"{both:.1f}x", "tokens a second, all readers together",
-                "tokens a second for each reader")
-    for axis in ("x", "y"):
-        getattr(ax, f"set_{axis}scale")("log", base=2)
-        getattr(ax, f"{axis}axis").set_major_formatter(lambda value, _: f"{value:.0f}")
-    ax.margins(x=0.1)
-    ax.legend(fontsize=10, frameon=False, loc="lower left")
+def draw_gains(found):
+    """How many times as many tokens a second drafts bring, by the number of readers: a line for
+    each K, and for drafts by load. found: as engine_room.sweep has it."""
+    ax, fast, best = new_axes(height=3.9), speeds(found), best_drafts(found)
+    names = [name for name in next(iter(fast.values())) if name != 0]
+    for i, name in enumerate(names):
+        style = (dict(color=INK, linestyle=":", linewidth=2.6) if name == BY_LOAD else
+                 dict(color=tint("#7B3294", 0.3 + 0.7 * i / len(names)), linewidth=1.8))
+        ax.plot(list(fast), [row[name] / row[0] for row in fast.values()], marker="o",
+                markersize=4, label=name if name == BY_LOAD else f"K = {name}", **style)
+    ax.axhline(1, color=FAINT, linewidth=1)
+    first, last = min(fast), max(fast)
+    plain_frame(ax, f"Drafts bring {best[first][1] / fast[first][0]:.1f}x alone, "
+                f"{best[last][1] / fast[last][0]:.1f}x in a crowd", "readers in the batch",
+                "tokens a second, over K = 0")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(list(fast), list(fast))
+    ax.legend(fontsize=10, frameon=False)
     return ax
