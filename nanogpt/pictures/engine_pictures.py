@@ -88,7 +88,7 @@ def draw_gains(found):
     names = [name for name in next(iter(fast.values())) if name != 0]
     for i, name in enumerate(names):
         style = (dict(color=INK, linestyle=":", linewidth=2.6) if name == BY_LOAD else
-                 dict(color=tint("#7B3294", 0.3 + 0.7 * i / len(names)), linewidth=1.8))
+                 dict(color=tint("#7B3294", 0.3 + 0.7 * i / (len(names) - 2)), linewidth=1.8))
         ax.plot(list(fast), [row[name] / row[0] for row in fast.values()], marker="o",
                 markersize=4, label=name if name == BY_LOAD else f"K = {name}", **style)
     ax.axhline(1, color=FAINT, linewidth=1)
@@ -98,5 +98,6 @@ def draw_gains(found):
                 "tokens a second, over K = 0")
     ax.set_xscale("log", base=2)
     ax.set_xticks(list(fast), list(fast))
-    ax.legend(fontsize=10, frameon=False)
+    ax.legend(fontsize=10, frameon=False, ncols=len(names), loc="upper center", handlelength=1.2,
+              columnspacing=1, bbox_to_anchor=(0.5, -0.2))
     return ax
