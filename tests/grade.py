@@ -27,6 +27,7 @@ from nanogpt.terminal import Parser, run
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
 START = 120  # seconds to load torch
+LAST = 2  # seconds for the last words of a process that has ended
 AT_ONCE = 2  # files of a class that are graded at the same time
 LINES, LETTERS = 30, 200  # of what an answer prints are shown, and of each line
 MARKS = {"done": "+", "wrong": "w", "crashed": "!", "still blank": "."}
@@ -86,7 +87,10 @@ class Judge:
                     raise TimeoutError from None
                 if self.process.poll() is None:
                     continue
-                line = ""  # it has ended, although something that it started holds the pipe
+                try:  # what it said last may still be on its way
+                    line = self.lines.get(timeout=LAST)
+                except queue.Empty:
+                    line = ""  # it has ended, although something that it started holds the pipe
             if not line:
                 raise EOFError
             try:

@@ -405,7 +405,16 @@ DEADLY = {  # answers that end, block or spoil a process, and what is said of th
 
 
 def test_an_answer_ends_itself_and_nothing_else(classroom, capsys, monkeypatch):
-    monkeypatch.setattr(grade, "SECONDS", 4)
+    """The clock stands still until the endless loop is seen at work."""
+    now, wait = [0.0], grade.Judge.message
+
+    def message(judge, deadline):
+        found = wait(judge, deadline)
+        now[0] += 999 * bool(re.search(r": (while True|pass)", str(found)))
+        return found
+
+    monkeypatch.setattr(grade, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(grade.Judge, "message", message)
     classroom("01", filled("01", {name: body for name, (body, _) in DEADLY.items()})
               + "\nprint('once')\n")
     with pytest.raises(SystemExit, match="1"):
@@ -425,7 +434,7 @@ def test_a_class_folder(classroom, capsys, tmp_path):
     classroom("01", "\ufeff" + filled("01"), "class/bob")
     classroom("01", "import os\nos._exit(0)", "class/eve")
     killer = "import os\nos.kill(parent.pop(), 9)"  # once: its next parent is none of ours
-    classroom("01", filled("01", {"residual": killer}) + "\nimport os\nparent = [os.getppid()]\n",
+    classroom("03", filled("03", {"rounds_of": killer}) + "\nimport os\nparent = [os.getppid()]\n",
               "class/mal")
     for nobody in (".git", "__MACOSX"):
         classroom("01", "", f"class/{nobody}")
@@ -437,9 +446,11 @@ def test_a_class_folder(classroom, capsys, tmp_path):
     assert rows["bob"] == ["+"] * 5 + nothing + ["5"]
     assert rows["eve"] == ["x"] * 5 + nothing + ["0"] and "line 2: it ends Python" in out
     assert rows["ada"][1] == "w" and rows["ada"][11:13] == [".", "w"]
-    assert rows["mal"][:2] == [".", "!"]
-    grade.main(["01", "--blank", "residual", "--class-folder", str(tmp_path / "class")])
-    assert re.search(r"ada +w +0\n    wrong: for target", capsys.readouterr().out)
+    assert rows["mal"][11:13] == [".", "!"]
+    grade.main(["03", "--blank", "rounds_of", "--class-folder", str(tmp_path / "class")])
+    out = capsys.readouterr().out
+    assert re.search(r"ada +w +0\n    wrong: ", out)
+    assert re.search(r"mal +! +0\n    crashed: it ends its grader\n", out)
 
 
 def test_after_ctrl_c_no_more_of_a_class_is_graded(tmp_path, monkeypatch, capsys):
