@@ -74,13 +74,15 @@ def output_distribution(model, sampler, prefix, length, emit):
 
     The rest is plain decoding. -> {tokens: probability}
     """
-    distribution = {}
+    heads, distribution = {}, {}
     for emitted, probability in outcomes(emit):
         head = tuple(int(t) for t in emitted)[:length]  # what a round emits beyond is cut
+        # Many sequences of draws end in one text: their probabilities add up.
+        heads[head] = heads.get(head, 0.0) + probability
+    for head, probability in heads.items():
         # Rounds emit more or fewer tokens; completed by the target, all have one length.
         tails = target_distribution(model, sampler, tuple(prefix) + head, length - len(head))
         for tail, mass in tails.items():
-            # Many sequences of draws end in one text: their probabilities add up.
             distribution[head + tail] = distribution.get(head + tail, 0.0) + probability * mass
     return distribution
 
