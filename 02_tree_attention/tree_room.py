@@ -53,7 +53,7 @@ LOOPS = [
     Loop("chain with side shoots, {} drafts, 57K GPT", lambda m, n, sampler, dice:
          TreeDrafter(TreeGPT(m.small), best_shape(n, CHANCES), sampler, dice), speculate,
          multi_round, budgets=(14,), contest=(10, 14, 30), family="57K GPT", drawn=True,
-         proof=(2,), grow=grow_tree),
+         proof=(3,), grow=grow_tree),
     Loop("picked tree {}, bigram", lambda m, shape, sampler, dice:
          TreeDrafter(TreeBigram(m.pairs, m.target.config.vocab_size), shape), speculate, walk,
          budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),), family="bigram",
@@ -276,16 +276,16 @@ BREAKS = {  # rule, branching, are the children drawn, how many tokens: the root
 }
 
 
-def changed_loops():
+def changed_loops(pairs=6):
     """The loop as it is, and with one change at a time -> {change: total variation}, the mean over
-    six pairs of models."""
+    so many pairs of models."""
     shape, causal = (2, 1), WRONG["ancestor_mask"]["the causal mask is used"]
 
     def repeating(probs, n, dice):
         return [dice.draw(probs) for _ in range(n)]
 
     def mean(rule, **how):
-        return sum(bias(rule, shape, pair=pair, **how) for pair in range(6)) / 6
+        return sum(bias(rule, shape, pair=pair, **how) for pair in range(pairs)) / pairs
 
     return {
         "walk, as it is": mean(walk),

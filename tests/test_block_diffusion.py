@@ -1,6 +1,6 @@
 """The block-diffusion drafter: what it learns is what it meets while decoding.
 
-Its conditionals: the heap by token is optimal, sampled drafts lose nothing, bugs show.
+Its conditionals: sums are marginals; a drawn draft is judged by p / q.
 """
 
 import itertools
@@ -12,17 +12,13 @@ import torch
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
 from conditional_marginals import (
     BlockLevels,
-    Children,
     decode_sampled,
 )
-from ddtree import best_first_tree, marginal_children
 from nanogpt.decoding import collect
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import random_gpt
-from nanogpt.exact.trees import best_mass
 from nanogpt.model import norm
 from nanogpt.sampling import Dice, Sampler
-from test_ddtree import prefixes
 from train_drafter import block_mask, drafter_loss, random_drafter
 
 
@@ -142,13 +138,6 @@ def test_the_table_of_a_slot_is_asked_about_the_token_before_it(slot):
     assert loss_of(Guess([slot], table)) < 1e-6
 
 
-def random_slots(seed, length, vocab):
-    """h (L, V) and W (L, V, V) of a pass, float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(length, vocab, generator=generator, dtype=torch.float64),
-            torch.randn(length, vocab, vocab, generator=generator, dtype=torch.float64))
-
-
 def probability(h, W, root, prefix, temperature=1.0):
     """q(u_1 .. u_d) by the definition, one factor after the other."""
     total, before = 1.0, root
@@ -156,36 +145,6 @@ def probability(h, W, root, prefix, temperature=1.0):
         total *= float(torch.softmax((h[slot] + W[slot, before]) / temperature, -1)[token])
         before = token
     return total
-
-
-def tree_of(h, W, root, budget, temperature=1.0):
-    children = Children(h.numpy(), W.numpy(), temperature, budget)
-    return best_first_tree(root, children, budget)
-
-
-# ---------------------------------------------------------------- conditionals: the heap
-
-
-@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 2)], ids=str)
-def test_the_heap_is_optimal_by_brute_force(shape):
-    """No prefix-closed set of B nodes has more mass than the heap's tree."""
-    length, vocab = shape
-    for seed, budget in itertools.product(range(4), (1, 2, 3, 5)):
-        h, W = random_slots(seed, length, vocab)
-
-        def mass(prefix, h=h, W=W, root=seed % vocab):
-            return probability(h, W, root, prefix)
-
-        found = prefixes(tree_of(h, W, seed % vocab, budget))
-        best = best_mass(mass, length, vocab, budget)
-        assert sum(map(mass, found)) == pytest.approx(best, abs=1e-12)
-
-
-def test_without_transitions_it_is_algorithm_1():
-    h, W = random_slots(3, 4, 6)
-    for budget in (1, 5, 30):
-        paper = best_first_tree(1, marginal_children(torch.log_softmax(h, -1)), budget)
-        assert prefixes(tree_of(h, 0 * W, 1, budget)) == prefixes(paper)
 
 
 # ---------------------------------------------------------------- losslessness

@@ -38,9 +38,9 @@ def start(program, *flags):
 # ---------------------------------------------------------------- bad input
 
 
-# one script of each chapter; the others are slow
+# One script; the others are slow, and find the stage by the same line.
 @pytest.mark.parametrize("script", [pytest.param(script, marks=[pytest.mark.slow] * (
-    "train_and_decode" not in script)) for script in SCRIPTS])
+    script != SCRIPTS[0])) for script in SCRIPTS])
 def test_a_script_starts_in_another_folder_without_an_installation(script, tmp_path):
     child = ("import os, runpy, sys; sys.path = [p for p in sys.path if p not in sys.argv[2:]]; "
              "script = sys.argv[1]; sys.path[0] = os.path.dirname(script); "
@@ -51,6 +51,13 @@ def test_a_script_starts_in_another_folder_without_an_installation(script, tmp_p
                             env=kept, capture_output=True, text=True, timeout=120)
     assert answer.returncode == 2 and answer.stdout == "", answer.stderr
     assert re.fullmatch(ONE_SENTENCE, answer.stderr) and "lists the flags" in answer.stderr
+
+
+def test_every_script_looks_for_the_stage_before_it_imports():
+    line = "\n\nsys.path.insert(1, str(Path(__file__).resolve().parents["
+    for script in SCRIPTS:
+        before, *_ = (ROOT / script).read_text(encoding="utf-8").split("from nanogpt")
+        assert line in before, script
 
 
 SLIPS = [

@@ -151,11 +151,11 @@ FLAGS = ["--size", "small", "--prompts", "2", "--max-new-tokens", "6"]
 def test_a_contest_in_pieces(tmp_path, capsys):
     """Temperatures come into one file; what draws has no line at 0; the file is shown again."""
     path = tmp_path / "here.json"
-    main([*FLAGS, "--temperatures", "0", "--save", str(path)])
+    main([*FLAGS, "--temperatures", "0", "--only", "8 nodes|block", "--save", str(path)])
     main([*FLAGS, "--temperatures", "1", "--only", "bigram|block", "--save", str(path)])
     found = load(path)
     assert list(found["tables"]) == ["0", "1"] and found["tokens"] == 5
-    for T, entries in (("0", contestants()), ("1", contestants("bigram|block"))):
+    for T, entries in (("0", contestants("8 nodes|block")), ("1", contestants("bigram|block"))):
         methods = found["tables"][T]["methods"]
         expected = {name for name, (loop, *_) in entries.items() if loop.runs_at(float(T))}
         assert methods.keys() - expected == {

@@ -292,6 +292,7 @@ REAL = {
 }
 
 
+@pytest.mark.slow  # all that it shows of a ledger stands above, or by hand below
 @pytest.mark.parametrize("temperature", [0, 1])
 @pytest.mark.parametrize("name", REAL)
 def test_real_trees_on_real_prices(name, temperature):

@@ -20,7 +20,7 @@ import merging_grow
 from ddtree import best_first_tree
 from merged_trees import prefixes
 from nanogpt.bench import plains, take_turns
-from nanogpt.chapter import Loop, chapters, known_models
+from nanogpt.chapter import chapters, known_models
 from nanogpt.decoding import collect, collecting, plain_decode, timed
 from nanogpt.exact import proofs
 from nanogpt.exact.slips import changed, replaced
@@ -30,22 +30,19 @@ from nanogpt.gpu.plain import plain_in_launches
 from nanogpt.gpu.rounds import Faces, Shares
 from nanogpt.sampling import Dice, Sampler
 from test_devices import pretended_cuda, tensors_in
-from tree_attention import Tree, TreeDrafter, TreeGPT, multi_round, speculate
-from tree_grow import best_tree, grow_tree
+from tree_attention import Tree
+from tree_grow import best_tree
 
 # Of chapter 06 four: its other rules judge the same trees.
 LOOPS = [pytest.param(loop, id=f"{chapter.number} {loop.name}")
          for chapter in chapters() for loop in chapter.loops if loop.grow
          and (chapter.number != "06" or loop.name.endswith(("LV + K-SEQ", "BV", "verification")))]
-
-
-def side_shoot(m, n, sampler, dice):
-    return TreeDrafter(TreeGPT(m.small), (((), ((),)), (), ()), sampler, dice)
-
-
-LOOPS += [pytest.param(loop, id=loop.name) for loop in (
-    Loop("a chain with side shoots", side_shoot, speculate, multi_round, budgets=(6,), proof=(6,),
-         drawn=True, grow=grow_tree),)]
+KINDS = {}
+for param in LOOPS:
+    KINDS.setdefault((param.values[0].grow, param.values[0].rule), param)
+# Who grows and judges as one before it runs the same program, and has its turn in the slow tests.
+OF_EACH_KIND = [pytest.param(*param.values, id=param.id, marks=[pytest.mark.slow] * (
+    param not in KINDS.values())) for param in LOOPS]
 SAMPLERS = [Sampler(0), Sampler(1), Sampler(0.7, top_k=3, top_p=0.5)]  # the last: 1 to 3 children
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -104,7 +101,7 @@ def test_texts_and_drafts_are_those_of_the_eager_loop(loop):
         assert_equal(run(loop, "played", m=m), run(loop, "eager", m=m))
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", OF_EACH_KIND)
 def test_the_text_has_the_targets_distribution_exactly(loop):
     """The same as test_loops.py asks of the eager loop."""
     played, (small, *larger) = loop.but(form="played"), loop.proof
