@@ -11,7 +11,7 @@ import torch
 from ddtree import DDTreeDrafter
 from nanogpt.bench import paired, summarize, tau_uncertainty, verdict
 from nanogpt.cli import print_table
-from nanogpt.does_it_pay import behind, speedups
+from nanogpt.does_it_pay import behind, speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -117,12 +117,13 @@ def draw_urns(found, told):
                                                                   strict=True)):
         ax.bar(x, written, 0.56, color=tint(RED, 0.75))
         ax.bar(x, p, 0.56, color=tint(BLUE, 0.75))
-        ax.plot([x - 0.36, x + 0.36], [p, p], color=INK, linewidth=2.2)
+        ax.plot([x - 0.36, x + 0.28], [p, p], color=INK, linewidth=2.2)
+        ax.text(x - 0.38, p, "p", ha="right", va="center")
         ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p)}", ha="center")
-        ax.text(x, -0.04, f"{chapter}: " + fill(name.partition(",")[0], 13), ha="center", va="top")
-        ax.text(x, -0.32, f"told:\n{says}", ha="center", va="top", color=FAINT)
-    return canvas(ax, "Six urns: token 0 comes out too often (red: too much)",
-                  (-0.5, len(found) - 0.5), (-0.5, 1.12))
+        ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
+        ax.text(x, -0.4, f"told:\n{says}", ha="center", va="top", color=FAINT)
+    return canvas(ax, "Six urns: token 0 comes out more often than p (red: too much)",
+                  (-0.6, len(found) - 0.5), (-0.6, 1.12))
 
 
 def print_rivals(found, T, ours, others, machines=()):
@@ -231,40 +232,61 @@ def price_of_a_row(masses, bend, base):
     return rates[n] / bend, n
 
 
-def draw_stop(masses, machines, base=1.8, top=0.1):
+def measured_rows(found, T):
+    """bend and base of price_of_a_row in a stored contest: the straight line through the prices of
+    all sizes of DDTree. found: of nanogpt.does_it_pay.load."""
+    lines, fast = table_of(found, T), speedups(found, T)
+    n, price = torch.tensor([[line["budget"], fast[name][1]] for name, line in lines.items()
+                             if line.get("loop") == "DDTree, {} nodes"]).double().T
+    slope = float(((n - n.mean()) * price).sum() / ((n - n.mean()) ** 2).sum())
+    return 1 / slope, float(price.mean() - slope * n.mean())
+
+
+def draw_stop(masses, machines, top=0.1):
     """A tree's masses as falling bars, cut off at `top`, and the price of a row as a line.
 
-    masses: in the heap's order; machines: {title: see price_of_a_row's bend} -> the Axes, one below
-    the other.
+    masses: in the heap's order; machines: {title: bend and base of price_of_a_row} -> the Axes, one
+    below the other.
     """
     axes = new_axes(height=5.6, rows=len(machines))
-    for ax, (title, bend) in zip(axes, machines.items(), strict=True):
+    for ax, (title, (bend, base)) in zip(axes, machines.items(), strict=True):
         price, n = price_of_a_row(masses, bend, base)
         ax.bar(range(1, len(masses) + 1), masses, 0.8,
                color=[tint(BLUE, 0.75)] * n + [tint(GREY, 0.6)] * (len(masses) - n))
         ax.axhline(price, color=INK, linewidth=1.6)
-        ax.text(len(masses), price + 0.003, "price of a row", ha="right", va="bottom")
+        ax.text(len(masses), price + 0.002, "price of a row", ha="right", va="bottom")
+        for i, m in enumerate(masses, 1):
+            if m > top:  # a break: the bar goes on
+                ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
         ax.text(5, 0.97 * top, "cut off: " + " ".join(two_digits(m) for m in masses if m > top),
                 va="top")
         ax.set(xlim=(0, len(masses) + 1), xticks=[1, n, len(masses)], ylim=(0, top))
-        plain_frame(ax, f"{title}: stop at {n}", None, "mass, in tokens")
+        plain_frame(ax, f"{title}, {bend:.0f} rows for a plain step: stop at {n}", None,
+                    "mass, in tokens")
     axes[-1].set_xlabel("node, in the heap's order")
     return axes
 
 
 def draw_worths(found):
-    """Accepted drafts of a chain of n nodes, of the heap's n and of the best n -> the Axes.
+    """Accepted drafts of a chain of n nodes, of the heap's n, of n drawn ones, of the best n
+    -> the Axes, side by side.
 
-    found: of ddtree_room.worths, one for each text.
+    found: {temperature: of ddtree_room.worths, one for each text}
     """
-    ax = new_axes(height=3.6)
-    for name, color in ("best", FAINT), ("heap", BLUE), ("chain", INK):
-        means = torch.tensor([text[name][1] for text in found]).mean(0).tolist()
-        ax.plot(means, "o-", color=color, markersize=4, label=name)
-        for n in {5, len(means) - 1}:
-            ax.annotate(two_digits(means[n]), (n, means[n] + 0.04), ha="center", color=color)
-    ax.legend(frameon=False, labelcolor="linecolor")
-    return plain_frame(ax, "Accepted drafts, best: the best nodes there are", "nodes")
+    axes = new_axes(width=8.4, height=3.6, columns=len(found))
+    styles = {"best": (FAINT, ":", "best pick there is"), "drawn": (RED, "--", "drawn chain"),
+              "heap": (BLUE, "-", "heap"), "chain": (INK, "-", "chain of favourites")}
+    for ax, (T, texts) in zip(axes, found.items(), strict=True):
+        said = []
+        for name in [name for name in styles if name in texts[0]]:
+            color, line, label = styles[name]
+            means = torch.tensor([text[name][1] for text in texts]).mean(0).tolist()
+            ax.plot(means, line, marker="o", color=color, markersize=3.5, label=label)
+            said += [f"{name} {two_digits(means[5])}"]
+        ax.legend(frameon=False, labelcolor="linecolor", loc="lower right")
+        ax.set(ylim=(0, None), xticks=(0, 5, 12))
+        plain_frame(ax, f"T = {T}, five rows:\n" + ", ".join(said), "nodes", "accepted drafts")
+    return axes
 
 
 def step_round(args, dataset, device, prompt):

@@ -9,7 +9,7 @@ import torch
 
 from block_diffusion import BlockConfig, BlockDraft
 from block_grow import grow_argmax, grow_best, grow_drawn
-from chain_specdec import accept  # chapter 01
+from chain_specdec import accept, acceptance_probability, residual  # chapter 01
 from conditional_marginals import BlockLevels, Children, ConditionalTreeDrafter, transitions_of
 from ddtree import (
     BlockChainDrafter,
@@ -309,36 +309,40 @@ def better_of_two_walks(p, dice):
     return one if one == 0 else other
 
 
-def siblings_with_repetition(p, q, dice):
-    """Two drawn children that may be equal, judged by multi-round rejection as if they never are.
-    """
-    tree = Tree([0, dice.draw(q), dice.draw(q)], [-1, 0, 0], torch.stack([q] * 3))
-    path, token = multi_round(tree, torch.stack([p] * 3), dice)
-    return int(tree.tokens[path[-1]]) if len(path) > 1 else token
+def siblings_without_repetition(p, q, dice):
+    """Two children are drawn, never the same twice, and judged one after the other as if each were
+    a draw from the whole q."""
+    first = dice.draw(q)
+    for draft in first, dice.draw(q * (torch.arange(len(q)) != first) / (1 - q[first])):
+        if dice.flip(acceptance_probability(p, q, draft)):
+            return draft
+        p = residual(p, q)
+    return dice.draw(p)
 
 
-def urns():
+def urns(cooled=lambda p: p):
     """Six times the draft came by one law, and the judge was told another.
 
+    cooled: what becomes of the target's distribution, (V,) -> (V,)
     -> {what was done: (chapter, how often token 0 is written, by enumeration, its p)}
     """
     two, even, heap, three, wide = (torch.tensor(row, dtype=torch.float64) for row in (
-        [0.8, 0.2], [0.5, 0.5], [0.6, 0.4], [0.2, 0.4, 0.4], [0.6, 0.3, 0.1]))
-
-    def surer(dice):  # of equal guesses the first
-        return first_token(min(dice.draw(two), dice.draw(two)), two, two, dice)
-
+        [0.8, 0.2], [0.5, 0.5], [0.6, 0.4], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]))
     cases = {
-        "the top token, told q": ("02", two, lambda dice: first_token(0, two, two, dice)),
-        "the surer of two draws": ("03", two, surer),
-        "the better of two walks": ("04", even, lambda dice: better_of_two_walks(even, dice)),
-        "the heap's choice, told q": ("05", even, lambda dice: first_token(0, even, heap, dice)),
-        "hidden after the draw": ("here", two, lambda dice: hidden_if_rare(two, two, dice)),
-        "equal siblings, told unequal": (
-            "06", three, lambda dice: siblings_with_repetition(three, wide, dice)),
+        "top token": ("02", two, lambda p, dice: first_token(0, p, two, dice)),
+        "surer of two draws": ("03", two, lambda p, dice: first_token(  # of equal ones the first
+            min(dice.draw(two), dice.draw(two)), p, two, dice)),
+        "better of two walks": ("04", even, better_of_two_walks),
+        "heap's choice": ("05", even, lambda p, dice: first_token(0, p, heap, dice)),
+        "hidden after the draw": ("here", two, lambda p, dice: hidden_if_rare(p, two, dice)),
+        "never the same twice": (
+            "06", three, lambda p, dice: siblings_without_repetition(p, wide, dice)),
     }
-    return {name: (chapter, sum(chance for token, chance in outcomes(run) if token == 0),
-                   float(p[0])) for name, (chapter, p, run) in cases.items()}
+    found = {}
+    for name, (chapter, p, run) in cases.items():
+        drawn = outcomes(lambda dice, p=p, run=run: run(cooled(p), dice))
+        found[name] = chapter, sum(chance for token, chance in drawn if token == 0), float(p[0])
+    return found
 
 
 # ---------------------------------------------------------------- the length of a drawn chain
@@ -429,49 +433,62 @@ def new_beside_fixed(network, texts, others, T, budget, tokens=64):
 
 
 @torch.inference_mode()
-def target_masses(target, text, tree):
+def target_masses(target, text, tree, T=1.0):
     """p(u) of every node but the root, (N - 1,): their sum is the number of accepted drafts that
-    the target expects. text: token ids, the root last."""
+    the target expects. text: token ids, the root last; T: its temperature."""
     cache = target.new_cache()
     target(torch.tensor([text[:-1]]), cache=cache)
     cache.commit(list(range(len(text) - 1)))
     positions = (cache.length + tree.depths).to(target.device)
     logits, _ = target(torch.tensor([tree.tokens.tolist()]), positions, tree.mask, cache)
-    log_p = torch.log_softmax(logits[0].double().cpu(), -1)[tree.parents[1:], tree.tokens[1:]]
+    log_p = Sampler(T)(logits[0].double().cpu()).log()[tree.parents[1:], tree.tokens[1:]]
     return torch.where(tree.mask[1:, 1:].cpu(), log_p, 0.0).sum(-1).exp()
 
 
-def oracle_tree(target, text, budget, depth=5):
+def oracle_tree(target, text, budget, depth=5, T=1.0):
     """The best tree there is: the heap asks the target itself for every prefix."""
     @torch.inference_mode()
     def children(prefix):
         if len(prefix) > depth:
             return [], []
         logits, _ = target(torch.tensor([[*text[:-1], *prefix]]))
-        ranked = torch.log_softmax(logits[0, -1].double(), -1).sort(descending=True)
+        ranked = Sampler(T)(logits[0, -1].double()).log().sort(descending=True)
         return ranked.values.tolist(), ranked.indices.tolist()
 
     return best_first_tree(text[-1], children, budget)
 
 
-def worths(network, text, budget=12):
+def worths(network, text, budget=12, T=1.0):
     """{"chain", "heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1,
-    ..: to the drafter's marginals, and to the target}. The best tree there is asks the target.
+    ..: to the drafter's marginals, and to the target}. The best tree there is asks the target. And
+    "drawn": what a chain that is drawn from the marginals has accepted by p/q, the mean of 20.
 
-    text: token ids, the root last; one pass behind it.
+    text: token ids, the root last; one pass behind it. T: temperature; at 0 there is neither.
     """
-    target, block = network.target, BlockDraft(network)
+    target, block = network.target, BlockDraft(network, draft_temperature(T))
     with torch.inference_mode():
         _, hidden = target(torch.tensor([text[:-1]]))
     block.observe(text[:-1], hidden, list(range(len(text) - 1)))
     log_probs = block.marginals(text[-1], network.config.length)
-    best = log_probs.argmax(-1).tolist()
-    trees = {"chain": Tree([text[-1], *best], range(-1, len(best))),
-             "heap": best_first_tree(text[-1], marginal_children(log_probs), budget),
-             "best": oracle_tree(target, text, budget, len(best))}
-    return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in (
-        node_masses(tree, log_probs), target_masses(target, text, tree))]
-        for name, tree in trees.items()}
+    length = len(log_probs)
+    trees = {"chain": Tree([text[-1], *log_probs.argmax(-1).tolist()], range(-1, length)),
+             "heap": best_first_tree(text[-1], marginal_children(log_probs), budget)}
+    if T:
+        trees["best"] = oracle_tree(target, text, budget, length, T)
+    found = {name: (node_masses(tree, log_probs), target_masses(target, text, tree, T))
+             for name, tree in trees.items()}
+    if T:  # one tree of 20 chains
+        dice = Dice(0)
+        tokens = torch.tensor([[dice.draw(row) for row in log_probs.exp()] for _ in range(20)])
+        parents = [0 if i % length == 0 else i for i in range(20 * length)]
+        masses = target_masses(target, text, Tree(
+            [text[-1], *tokens.flatten().tolist()], [-1, *parents]), T).reshape(20, length)
+        p = masses / torch.cat([torch.ones(20, 1), masses[:, :-1]], 1)
+        q = log_probs.exp().gather(1, tokens.T).T
+        drawn = (p / q).clamp(max=1).cumprod(1).mean(0)  # accepted up to this draft
+        found["drawn"] = drawn, drawn
+    return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in both]
+            for name, both in found.items()}
 
 
 @torch.inference_mode()

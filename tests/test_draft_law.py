@@ -64,4 +64,11 @@ def test_mass_may_move_from_impossible_tokens_along_the_residual():
 
 def test_the_six_urns():
     found = [(round(written, 2), p) for _, written, p in ddtree_room.urns().values()]
-    assert found == [(1.0, 0.8), (0.96, 0.8), (0.75, 0.5), (0.83, 0.5), (0.96, 0.8), (0.44, 0.2)]
+    assert found == [(1.0, 0.8), (0.96, 0.8), (0.75, 0.5), (0.83, 0.5), (0.96, 0.8), (0.55, 0.4)]
+
+
+@pytest.mark.parametrize("token", [0, 1, -1])
+def test_at_temperature_0_all_six_are_right(token):
+    """The target has one token to write, and the judge is told the same as before."""
+    found = ddtree_room.urns(lambda p: torch.eye(len(p), dtype=p.dtype)[token])
+    assert [written for _, written, _ in found.values()] == pytest.approx([float(token == 0)] * 6)
