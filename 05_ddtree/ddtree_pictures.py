@@ -274,7 +274,7 @@ def draw_worths(found):
     found: {temperature: of ddtree_room.worths, one for each text}
     """
     axes = new_axes(width=8.4, height=3.6, columns=len(found))
-    styles = {"best": (FAINT, ":", "best pick there is"), "drawn": (RED, "--", "drawn chain"),
+    styles = {"best": (FAINT, ":", "best pick there is"), "drawn": (SKY, "--", "drawn chain"),
               "heap": (BLUE, "-", "heap"), "chain": (INK, "-", "chain of favourites")}
     for ax, (T, texts) in zip(axes, found.items(), strict=True):
         said = []
