@@ -458,10 +458,10 @@ def oracle_tree(target, text, budget, depth=5, T=1.0):
     return best_first_tree(text[-1], children, budget)
 
 
-def worths(network, text, budget=12, T=1.0):
+def worths(network, text, budget=12, T=1.0, draws=20):
     """{"chain", "heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1,
     ..: to the drafter's marginals, and to the target}. The best tree there is asks the target. And
-    "drawn": what a chain that is drawn from the marginals has accepted by p/q, the mean of 20.
+    "drawn": what a chain that is drawn from the marginals has accepted by p/q, a mean over draws.
 
     text: token ids, the root last; one pass behind it. T: temperature; at 0 there is neither.
     """
@@ -477,13 +477,13 @@ def worths(network, text, budget=12, T=1.0):
         trees["best"] = oracle_tree(target, text, budget, length, T)
     found = {name: (node_masses(tree, log_probs), target_masses(target, text, tree, T))
              for name, tree in trees.items()}
-    if T:  # one tree of 20 chains
+    if T:  # one tree of many chains
         dice = Dice(0)
-        tokens = torch.tensor([[dice.draw(row) for row in log_probs.exp()] for _ in range(20)])
-        parents = [0 if i % length == 0 else i for i in range(20 * length)]
+        tokens = torch.tensor([[dice.draw(row) for row in log_probs.exp()] for _ in range(draws)])
+        parents = [0 if i % length == 0 else i for i in range(draws * length)]
         masses = target_masses(target, text, Tree(
-            [text[-1], *tokens.flatten().tolist()], [-1, *parents]), T).reshape(20, length)
-        p = masses / torch.cat([torch.ones(20, 1), masses[:, :-1]], 1)
+            [text[-1], *tokens.flatten().tolist()], [-1, *parents]), T).reshape(draws, length)
+        p = masses / torch.cat([torch.ones(draws, 1), masses[:, :-1]], 1)
         q = log_probs.exp().gather(1, tokens.T).T
         drawn = (p / q).clamp(max=1).cumprod(1).mean(0)  # accepted up to this draft
         found["drawn"] = drawn, drawn

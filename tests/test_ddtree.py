@@ -165,6 +165,11 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     alone = float(wrong.target_masses(target, text, chain.propose(4, 9)).sum())
     assert found["chain"][1][-1] == pytest.approx(alone)
 
+    first, second = (torch.minimum(torch.stack(probs), q) for q in log_probs[:2].exp())
+    kept = [float(first[0].sum()), float(first[0] @ second[1:].sum(-1))]  # by p/q, all draws
+    drawn = wrong.worths(network, text, 6, draws=600)["drawn"][1]
+    assert drawn[1:3] == pytest.approx([kept[0], sum(kept)], abs=0.03)
+
 
 def test_slots_alone_are_the_marginals():
     target = random_gpt(1)
