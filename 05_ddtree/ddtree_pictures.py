@@ -282,8 +282,9 @@ def draw_worths(found):
             color, line, label = styles[name]
             means = torch.tensor([text[name][1] for text in texts]).mean(0).tolist()
             ax.plot(means, line, marker="o", color=color, markersize=3.5, label=label)
-            said += [f"{name} {two_digits(means[5])}"]
-        ax.legend(frameon=False, labelcolor="linecolor", loc="lower right")
+            if name != "best":
+                said += [f"{name} {two_digits(means[5])}"]
+        ax.legend(frameon=False, labelcolor="linecolor", loc="lower right", handlelength=1.2)
         ax.set(ylim=(0, None), xticks=(0, 5, 12))
         plain_frame(ax, f"T = {T}, five rows:\n" + ", ".join(said), "nodes", "accepted drafts")
     return axes
