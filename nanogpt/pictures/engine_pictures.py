@@ -86,16 +86,16 @@ def draw_gains(found):
     each K, and for drafts by load. found: as engine_room.sweep has it."""
     ax, fast, best = new_axes(height=3.9), speeds(found), best_drafts(found)
     names = [name for name in next(iter(fast.values())) if name != 0]
-    for i, name in enumerate(names):
+    colors = dict(zip(names, ("#7B3294", "#8C510A", "#01665E", "#969696"), strict=False))
+    for name in names:
         style = (dict(color=INK, linestyle=":", linewidth=2.6) if name == BY_LOAD else
-                 dict(color=tint("#7B3294", 0.3 + 0.7 * i / (len(names) - 2)), linewidth=1.8))
+                 dict(color=colors[name], linewidth=1.8))
         ax.plot(list(fast), [row[name] / row[0] for row in fast.values()], marker="o",
                 markersize=4, label=name if name == BY_LOAD else f"K = {name}", **style)
     ax.axhline(1, color=FAINT, linewidth=1)
-    first, last = min(fast), max(fast)
-    plain_frame(ax, f"Drafts bring {best[first][1] / fast[first][0]:.1f}x alone, "
-                f"{best[last][1] / fast[last][0]:.1f}x in a crowd", "readers in the batch",
-                "tokens a second, over K = 0")
+    gains = [best[readers][1] / row[0] for readers, row in fast.items()]
+    plain_frame(ax, f"The best number of drafts brings {min(gains):.1f}x to {max(gains):.1f}x",
+                "readers in the batch", "tokens a second, over K = 0")
     ax.set_xscale("log", base=2)
     ax.set_xticks(list(fast), list(fast))
     ax.legend(fontsize=10, frameon=False, ncols=len(names), loc="upper center", handlelength=1.2,

@@ -101,11 +101,12 @@ def draw_ground(ax, right, top, steepest):
 
 
 def draw_number(ax, number, point, taken, color):
-    """A number at its point (price, tokens); beside it where another one is. taken: grows."""
+    """A number at its point (price, tokens); where another one is, further out on the same ray, so
+    that its place says the same speed-up. taken: grows."""
     place, (right, top) = point, (ax.get_xlim()[1], ax.get_ylim()[1])
     while any(abs(place[0] - x) < 0.05 * right and abs(place[1] - y) < 0.06 * top
               for x, y in taken):
-        place = place[0] - 0.055 * right, place[1] + 0.02 * top
+        place = 1.06 * place[0], 1.06 * place[1]
     taken.append(place)
     ax.plot(*zip(point, place, strict=True), color=color, linewidth=1, zorder=5)
     ax.plot(*place, "o", color=color, markersize=16, zorder=6)
