@@ -43,8 +43,9 @@ const WAYS = {
   },
   "hidden after the draw (05)": (dice, p, q, told) => dice.draw(q, x =>
     x === best(q) ? judge(dice, p, told ? onehot(x, q) : q, x) : dice.draw(p)),
-  "equal siblings, told unequal (06)": (dice, p, q, told) => dice.draw(q, x =>
-    judge(dice, p, q, x, () => dice.draw(q, y => judge(dice, residual(p, q), told ? q : without(q, x), y)))),
+  "never the same twice, told independent (06)": (dice, p, q, told) => dice.draw(q, x =>
+    judge(dice, p, q, x, () => dice.draw(without(q, x), y =>
+      judge(dice, residual(p, q), told ? without(q, x) : q, y)))),
 };
 const distance = (p, q) => sum(p.map((x, y) => Math.abs(x - q[y]))) / 2;  // total variation
 const emitted = (law, p) => p.map((_, x) => law[x] + law[p.length + x]);
