@@ -43,7 +43,7 @@ const WAYS = {
   },
   "hidden after the draw (05)": (dice, p, q, told) => dice.draw(q, x =>
     x === best(q) ? judge(dice, p, told ? onehot(x, q) : q, x) : dice.draw(p)),
-  "never the same twice, told independent (06)": (dice, p, q, told) => dice.draw(q, x =>
+  "never twice, told independent (06)": (dice, p, q, told) => dice.draw(q, x =>
     judge(dice, p, q, x, () => dice.draw(without(q, x), y =>
       judge(dice, residual(p, q), told ? without(q, x) : q, y)))),
 };
