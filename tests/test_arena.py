@@ -7,15 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import arena
 import arena_file
 import hunt
 from nanogpt.chapter import load
-from nanogpt.decoding import Generation, Step
+from nanogpt.decoding import Generation, Step, collect
 from nanogpt.does_it_pay import load_all, speedups
 from nanogpt.exact import proofs
-from nanogpt.sampling import Sampler
+from nanogpt.exact.enumeration import total_variation
+from nanogpt.sampling import Dice, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTRIES = {path.stem: path for path in (ROOT / "06_layer_verification/entries").glob("*.py")}
@@ -31,6 +33,19 @@ def rule(tree, target_probs, dice):
         if flip(float(target_probs[0, tree.tokens[child]])):
             return [0, child], dice.draw(target_probs[child])
     return [0], dice.draw(target_probs[0])
+"""
+HIDDEN = """
+from tree_attention import multi_round, speculate
+
+def decode(target, drafter, prompt, sampler, dice, rule):
+    text, number = len(prompt), 0
+    def mine(tree, p, dice):
+        path, token = rule(tree, p, dice)
+        p = p[path[-1]]
+        return path, int(p.argmax()) if {when} else token
+    for number, step in enumerate(speculate(target, drafter, prompt, sampler, dice, mine), 1):
+        text += len(step.tokens)
+        yield step
 """
 
 
@@ -95,21 +110,81 @@ def rule(tree, p, dice, path=(0,)):
             in arena_file.known_slip(loop, own))
 
 
+@pytest.mark.parametrize("when", [
+    "number == 3", "len(path) == 5", "len(path) == 5 and (p == 0).any()", "len(p) == 5",
+    "len(set(p.tolist())) < len(p) and (p > 0).all()", "text > target.block_size"])
+def test_what_hides_from_the_first_cases_is_seen_in_others(entry, when):
+    loop, _ = entry(HIDDEN.format(when=when))
+    laws = (arena_file.laws(loop, budget, sampler, **facts)[:2]
+            for budget, sampler, facts in reversed(arena_file.cases(loop)))
+    assert any(total_variation(*both) > 1e-3 for both in laws)
+
+
+@pytest.mark.parametrize("when", ["len(tree) > 9 and number % 2", "type(dice).__name__ == 'Dice'"])
+def test_what_hides_from_the_enumeration_is_seen_in_a_sample(entry, when):
+    right, _ = entry("BUDGET = (2, 2, 1, 1)")
+    wrong, _ = entry(HIDDEN.format(when=when))
+    (fine, count), (off, _) = map(arena_file.sample, (right, wrong))
+    assert fine < 4 and count > 2000 and off > arena_file.FAR
+    said = []
+    assert not arena_file.looks_right(wrong, said.append, lambda: None, 0.0, [], 0)
+    assert "NOT EXACT" in said[0] and "standard deviations" in said[0]
+
+
+def test_all_budgets_are_visited_and_named(entry):
+    loop, _ = entry("BUDGET, PROOF = (1, 1), ((1,), (2,), (1, 1), (1, 1, 1))")
+    assert {budget for budget, *_ in arena_file.cases(loop)} == set(loop.proof)
+    said = verdict(loop)[1]
+    for part in (*map(str, loop.proof), "of 2, 3, 5;", "1, 2, 3 rounds", "T = 0, 0.7, 0.9, 1;"):
+        assert part in said
+
+
+def test_a_small_bias_is_one(entry):
+    loop, _ = entry("PROOF = ((1,),)\ndef rule(tree, p, dice):\n"
+                    "    return [0], dice.draw(p[0] + 1e-9)")
+    worst, said = verdict(loop)
+    assert 1e-12 < worst < 1e-6 and "NOT EXACT" in said and "rounding" in said
+
+
+def test_a_decoder_that_changes_is_found_out(entry):
+    loop, _ = entry("""
+calls = []
+def rule(tree, p, dice):
+    calls.append(1)
+    return [0], int(p[0].argmax()) if len(calls) > 800 else dice.draw(p[0])
+""")
+    texts = arena_file.check_chance(loop)
+    collect(loop.steps(proofs.random_cast(), (1,), [1], Sampler(1), Dice(0)), 800)
+    with pytest.raises(arena_file.Failed, match="two texts"):
+        arena_file.check_chance(loop, texts)
+
+
+def test_tokens_are_counted_with_the_target_s_own(entry):
+    loop, _ = entry("def rule(tree, p, dice):\n    return [0], dice.draw(p[0])")
+    *_, watched = arena_file.laws(loop, (2,), Sampler(1), rounds=2)
+    assert watched.tokens() == pytest.approx(3)  # the prefill's, and one of each round
+
+
 def test_the_shortest_wrong_text_and_its_shares():
     written = {(0, 0): .25, (0, 1): .25, (1, 0): .5}
     wanted = {(0, 0): .125, (0, 1): .375, (1, 0): .5}
     assert arena_file.shortest(written, wanted) == ("aa", .25, .125)
     assert arena_file.shortest({(0, 1): 1.0}, {(1, 1): 1.0})[0] == "a"
+    some = {(0,): .5, (1,): .2, (2,): .3}, {(0,): .4, (1,): .4, (2,): .2}
+    assert arena_file.shortest(*some) == ("b", .2, .4)
 
 
-def test_of_all_wrong_texts_the_shortest_is_told(monkeypatch):
-    right = {(0, 0): .5, (0, 1): .25, (1, 1): .25}
-    wrong = [{(0, 0): .25, (0, 1): .25, (1, 1): .5}, {(0, 0): .25, (0, 1): .5, (1, 1): .25}]
-    monkeypatch.setattr(proofs, "cases", lambda loop: [
-        (1, Sampler(1), {"number": number}) for number in (0, 1)])
-    monkeypatch.setattr(arena_file, "laws", lambda *_, number: (
-        wrong[number], right, SimpleNamespace(seen=[])))
-    assert "'a' comes out with 0.500, the target has 0.750" in verdict(hunt.CHAIN)[1]
+def test_the_shortest_wrong_text_of_all_cases_is_told(entry, monkeypatch):
+    loop, _ = entry("BUDGET = (1,)")
+    found = iter([({(0, 0): 1.0}, {(0, 1): 1.0}), ({(1, 0): 1.0}, {(2, 0): 1.0}),
+                  ({(0, 0): 1.0}, {(0, 1): 1.0})])
+    monkeypatch.setattr(arena_file, "cases", lambda loop: [((1,), Sampler(1), {})] * 3)
+    monkeypatch.setattr(arena_file, "laws", lambda *_, **__: (*next(found), Seen()))
+    assert "the shortest wrong text: 'b' comes out with 1.000, the target has 0" in verdict(loop)[1]
+
+
+class Seen:
+    seen = ()
 
 
 def test_what_is_wrong_later_shows_at_temperature_0(entry):
@@ -175,6 +250,65 @@ def test_the_recorded_chain_costs_what_it_did():
     for price, k in ((0.0, 16), (9.0, 1)):  # where all is free, and where a pass is dear
         assert f"01 chain of {k}, 57K GPT" in arena_file.taught_ones(
             {"epyc": (price, lambda rows: 1.0)})
+
+
+def test_a_round_is_priced_by_the_drafter_s_passes_and_one_forward(monkeypatch):
+    line = {"tau": 3.0, "passes": 2, "drafts": 4}
+    assert arena_file.foretold(line, {"": (0.25, lambda rows: rows)}) == [3 / 5.5]
+    curves = {"target": {1: 2.0, 5: 4.0}, "small": {1: 0.5}}
+    monkeypatch.setattr(arena_file, "cost_curve", lambda model, repeats: curves[model])
+    price, c = arena_file.machines(SimpleNamespace(target="target", small="small"))["here"]
+    assert (price, c(1), c(5)) == (0.25, 1, 2)
+
+
+def test_passes_are_counted_or_measured_in_time():
+    m = SimpleNamespace(small=torch.nn.Identity(), dataset=SimpleNamespace(val=torch.ones(99)))
+
+    def decode(loop, _):
+        if loop == "asks":
+            [m.small(1) for _ in range(6)]
+        draft = 0.002 if isinstance(loop, str) else 0.004
+        verbs = dict(draft=draft, verify=1.0, accept=0.0, commit=0.0)
+        return Generation([1] * 5, [Step([1, 1], seconds=verbs) for _ in range(2)], 1.0)
+
+    assert arena_file.passes_of(m, "asks", decode) == 3
+    assert arena_file.passes_of(m, "alone", decode) == pytest.approx(4 * 0.002 / 0.004)
+
+
+def test_the_table_is_ranked_and_for_exact_ones_only(monkeypatch, tmp_path):
+    lines = {name: {"tau": tau, "cold": None, "drafts": 2, "passes": 2}
+             for name, tau in (("slow", 1.1), ("fast", 3.0), ("mine", 2.0))}
+    mine, prices = lines.pop("mine"), dict.fromkeys(("here", "there"), (0.1, lambda rows: 1))
+    monkeypatch.setattr(arena_file, "taught_ones", lambda _: lines)
+    monkeypatch.setattr(arena_file, "on_real_models", lambda *_: (mine, prices))
+    monkeypatch.setattr(arena_file, "known_slip", lambda *_: "")
+    (tmp_path / "mine.py").write_text("BUDGET = (1,)")
+    sent = []
+    post = SimpleNamespace(send=lambda *message: sent.append(message[-1]))
+    watch = SimpleNamespace(doing=lambda _: None)
+    for worst, places in ((1e-9, []), (1e-15, ["fast", ">", "slow"])):
+        monkeypatch.setattr(arena_file, "examine", lambda *_, worst=worst: worst)
+        assert arena_file.judge(tmp_path / "mine.py", post, watch) == (worst < 1e-12)
+        table = [line for line in sent if line[:5] in ("fast ", "slow ", "> min")]
+        assert [line.split()[0] for line in table] == places
+
+
+def test_each_step_has_its_time(monkeypatch):
+    monkeypatch.setattr(arena.time, "monotonic", lambda: 1000)
+    judge, deadlines = object.__new__(arena.Judge), []
+    said = iter([("doing", "a"), ("stage",), ("doing", "b"), ("say", "c")])
+
+    def message(deadline):
+        deadlines.append(deadline - 1000)
+        try:
+            return next(said)
+        except StopIteration:
+            raise TimeoutError from None
+
+    judge.message = message
+    assert list(judge.events())[-1] == (
+        "failed", f"no answer after {arena.SECONDS} seconds; an endless loop?\n    b")
+    assert deadlines == [arena.START] * 2 + [arena.SECONDS] * 3
 
 
 def test_a_text_in_colours_and_without():
@@ -260,16 +394,32 @@ def test_level_3_is_plain_decoding_at_temperature_0():
     assert mine == plain
 
 
-def test_an_answer_is_the_number_in_the_list(capsys):
-    game = object.__new__(hunt.Hunt)
-    game.options = [SimpleNamespace(name=name) for name in "abc"]
-    game.found, game.would_be = game.options[0], "with {.name}".format
-    assert game.judge(1) and not game.judge(3)
-    assert capsys.readouterr().out == (
-        "1 is right: a\n3 is wrong: with this one, with c\n")
-    for number in (0, 4):
-        with pytest.raises(ValueError, match=f"answer is {number}; it must be in 1..3"):
-            game.judge(number)
+def suspect(name, text, tokens):
+    """A Suspect that writes one text."""
+    one = hunt.Suspect(hunt.CHAIN)
+    one.name, one.law = name, lambda *_: ({text: 1.0}, {"right": 1.0}, tokens)
+    return one
+
+
+def test_levels_and_answers(capsys):
+    def law(text, tokens):
+        return {text: 1.0}, {"right": 1.0}, tokens
+
+    right = [law("right", 2)] * 2
+    for found, level in (([law("a", 2), law("a", 2)], 1), ([law("a", 2), law("right", 2)], 3),
+                         ([law("right", 1), law("right", 2)], 2), (right, None)):
+        assert hunt.level_of(found, right) == level
+    played = object.__new__(hunt.Hunt)
+    played.options = [suspect("one", "a", 1.5), suspect("two", "right", 2.5)]
+    played.found = played.options[1]
+    assert played.judge(2) and not played.judge(1)
+    right, wrong = capsys.readouterr().out.splitlines()
+    assert right == "2 is right: two"
+    assert wrong.startswith("1 is wrong: with this one, total variation would be 1.000, and 1.500")
+    assert wrong.endswith("the hunted one has 0.000 and 2.500")
+    for number in (0, 3):
+        with pytest.raises(ValueError, match="1..2"):
+            played.judge(number)
 
 
 @pytest.mark.slow

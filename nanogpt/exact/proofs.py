@@ -46,12 +46,12 @@ def in_float64():
 
 
 @in_float64()
-def laws(loop, budget, sampler, rounds=1, length=4, vocab=2, seed=1):
+def laws(loop, budget, sampler, rounds=1, length=4, vocab=2, seed=1, prompt=(0, 1), window=32):
     """The distributions of the text of some rounds, and of plain decoding's, by enumeration.
 
     length: of the texts, in tokens -> two {tuple of tokens: probability}.
     """
-    m, prompt = random_cast(seed, vocab), [0, 1]
+    m, prompt = random_cast(seed, vocab, window), list(prompt)
     model = GPTModel(m.target)
     return (loop_distribution(lambda dice: loop.steps(m, budget, prompt, sampler, dice),
                               model, sampler, prompt, rounds, length),

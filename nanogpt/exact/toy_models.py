@@ -187,7 +187,8 @@ def random_gpt(seed, vocab=11, block_size=32, width=16):
 
 
 class GPTModel:
-    """A real network with a ToyModel's interface: its logits for every prefix."""
+    """A real network with a ToyModel's interface: its logits for every prefix. Of a long one it
+    reads what Context's window rule leaves."""
 
     def __init__(self, target):
         self.target, self.vocab, self.known = target, target.config.vocab_size, {}
@@ -196,7 +197,10 @@ class GPTModel:
     def logits(self, prefix):
         prefix = tuple(prefix)
         if prefix not in self.known:
-            self.known[prefix] = self.target(torch.tensor([prefix]))[0][0, -1]
+            size, start = self.target.block_size, 0
+            while len(prefix) - 1 - start >= size:  # the window was full before the last token
+                start += size - size // 2
+            self.known[prefix] = self.target(torch.tensor([prefix[start:]]))[0][0, -1]
         return self.known[prefix]
 
 
