@@ -33,11 +33,11 @@ SECONDS = 30  # for one case, one text; START: until torch is loaded
 START = 120
 ASK = "enumeration", "lengths", "replay", "counts"
 COLOUR, PLAIN = "\x1b[34;1m", "\x1b[0m"
-LIMITS = """Chance is followed through dice.draw and dice.flip alone, on random networks of two,
-three and five tokens, with the budgets, rounds and temperatures that the verdict names, at most
-50,000 sequences of draws a case. BUDGET itself, eleven tokens and longer texts are only sampled: a
-slip that changes less than one token in ten there is not seen. Nor is a decoder that becomes
-another one after it was judged. A drafter that seeds its own generator is judged with these seeds.
+LIMITS = """Chance is followed through dice.draw and dice.flip alone, on random networks of two
+to four tokens, with the budgets, rounds and temperatures that the verdict names, at most 50,000
+sequences of draws a case. BUDGET itself, eleven tokens and longer texts are only sampled: a slip
+that changes less than one token in ten there is not seen. Nor is a decoder that becomes another one
+after it was judged. A drafter that seeds its own generator is judged with these seeds.
 Each step has 30 seconds, and on Linux 2 GB of memory. Foretold speed-ups count forwards only, not
 the rule's own time or Python's; a drafter of your own is priced by its time here, in passes of the
 57K GPT. Refused: a file without any of these names, or one that does not run. It runs with your
