@@ -67,7 +67,8 @@ def verdict(loop):
     return worst, " ".join(said)
 
 
-@pytest.mark.parametrize("name", ["qx_is_one", "one_coin_then_look"])
+@pytest.mark.parametrize("name", [
+    "qx_is_one", pytest.param("one_coin_then_look", marks=pytest.mark.slow)])
 def test_exact_entries_are_exact(name):
     loop, _ = arena_file.read(ENTRIES[name])
     arena_file.check_chance(loop)
@@ -121,6 +122,7 @@ def test_what_hides_from_the_first_cases_is_seen_in_others(entry, when):
     assert any(total_variation(*both) > 1e-3 for both in laws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["len(tree) > 9", "type(dice).__name__ == 'Dice'"])
 def test_what_hides_from_the_enumeration_is_seen_in_a_sample(entry, when):
     right, _ = entry("BUDGET = (2, 2, 1, 1)")
@@ -189,6 +191,7 @@ class Seen:
     seen = ()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_later_shows_at_temperature_0(entry):
     loop, _ = entry("""
 from tree_attention import speculate
