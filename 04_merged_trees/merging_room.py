@@ -51,6 +51,7 @@ from nanogpt.bench import (
     trees_everywhere,
 )
 from nanogpt.chapter import Loop
+from nanogpt.checkpoint import write_whole
 from nanogpt.data import held_out_prompts, untouched_prompts
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact.enumeration import (
@@ -303,7 +304,7 @@ def main(argv=None):
     print_second(found)
     if args.save:
         text = json.dumps(found, separators=(",", ":")).replace(']],"', ']],\n"')
-        args.save.write_text(text + "\n", encoding="utf-8")
+        write_whole(args.save, f"{text}\n".encode())
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from nanogpt import chapter, cli
+from nanogpt.checkpoint import write_whole
 from nanogpt.data import held_out_prompts
 from nanogpt.device import synchronize
 from nanogpt.does_it_pay import machine
@@ -363,7 +364,8 @@ def main(argv=None):
     print(", ".join(f"{name} {value}" for name, value in setting.items()))
     print_sweep(found)
     if args.save:
-        args.save.write_text(json.dumps({**setting, "table": found}, indent=1) + "\n", "utf-8")
+        text = json.dumps({**setting, "table": found}, indent=1)
+        write_whole(args.save, f"{text}\n".encode())
 
 
 if __name__ == "__main__":
