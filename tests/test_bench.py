@@ -90,6 +90,13 @@ def test_a_line_of_the_table_by_hand(capsys):
     assert plain_row[-3:] == ["500", "1.00x", "2/2"]
 
 
+def test_two_texts_are_the_same_to_their_last_token(capsys):
+    ours, plain = text([2] * 100, 1.0), text([1] * 200, 1.0)
+    ours.tokens[-1] = 1
+    bench.print_results({"plain": [plain], "x": [ours]}, {1: 1.0, 200: 1.0}, greedy=True)
+    assert [row[-1] for row in table(capsys.readouterr().out)] == ["1/1", "0/1"]
+
+
 def test_the_median_of_what_a_device_works(monkeypatch):
     """It works only while somebody waits for it, in milliseconds; two laps warm it up. c(N) takes N
     milliseconds a cached row, of which there are 16, and half of it in the first laps."""

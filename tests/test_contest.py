@@ -85,6 +85,8 @@ def test_nothing_was_chosen_on_a_prompt_of_the_contest():
     for n in range(1, 25):
         for prompt in held_out_prompts(dataset, n, length=10):
             assert not set(prompt) & set(places), n
+    alone = set(range(10)) | set(range(4989, 5000))  # the ends: where one or two prompts begin
+    assert alone.isdisjoint(*untouched_prompts(dataset, 9, length=10, but=2))
     with pytest.raises(ValueError, match="prompts is 400; the validation text has"):
         untouched_prompts(dataset, 400, length=10)
 
@@ -509,6 +511,10 @@ def test_a_record_by_hand():
     # Two tokens for verse, then one for code: who forgets the first round believes the second.
     steps[0].lengths, steps[1].lengths = [2, 0], [0, 1]
     assert [routing_room.by_record(steps, last)[:3] for last in (None, 1)] == [[0, 0, 0], [0, 0, 5]]
+    # Behind the second token verse is known to have 2 right and code 1, though code will have 9.
+    steps = {root: routing_room.Proposal(lengths, [.1, .2])
+             for root, lengths in enumerate([[5, 0], [0, 9], [1, 7]])}
+    assert routing_room.by_record(steps) == [0, 0, 1]
 
 
 def test_a_text_of_two_kinds_by_hand():

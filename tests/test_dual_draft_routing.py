@@ -177,6 +177,8 @@ def test_a_gain_by_hand():
     """One round a text, 2 and 4 tokens against 1 and 1: three times as many. Without either text it
     would be 4 and 2 times, one off: with two texts, that is the standard error."""
     assert gain([[1], [3]], [[0], [0]]) == pytest.approx((2, 2))
+    # Without one of three: 3, 3.5 and 2.5 times, a deviation of .5; times (n - 1) / sqrt(n), twice.
+    assert gain([[2], [1], [3]], [[0], [0], [0]]) == pytest.approx((2, 2 / 3 ** 0.5))
 
 
 def test_bad_input():
