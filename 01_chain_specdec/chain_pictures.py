@@ -43,7 +43,10 @@ def draw_times(title, lines):
         left = 0.0
         for time, whose, text in blocks:
             ax.barh(y, time, 0.55, left, color=tint(TIMES[whose], 0.75), edgecolor="white")
-            ax.text(left + time / 2, y, text, ha="center", va="center")
+            if time > 0.2:
+                ax.text(left + time / 2, y, text, ha="center", va="center")
+            else:  # too narrow for a text: it stands behind the block, which is the line's last
+                ax.text(left + time + 0.03, y, text, va="center")
             left += time
     return canvas(ax, title, None, (len(lines) - 0.7, -0.8))
 
@@ -74,7 +77,7 @@ def draw_reading(found, T=1):
     """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
     curve = dict(found["tables"][f"{T:g}"]["curve"])
     read = interpolate(curve, 5) / curve[1]
-    return draw_times("Five tokens read at once cost far less than five", {
+    return draw_times(f"Reading five costs {read:.2f}, not 5", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.2f} c(1)": [(read, "verify", "5 rows")]})
 
@@ -88,7 +91,7 @@ def draw_round(found):
     rest, whole = price - draft - verify, int(tau)
     return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
         f"a round: draft {draft:.2f} + verify {verify:.2f} + rest {rest:.2f} = {price:.2f}": [
-            (draft, "draft", "draft"), (verify, "verify", "verify"), (rest, "rest", "")],
+            (draft, "draft", "draft"), (verify, "verify", "verify"), (rest, "rest", "rest")],
         f"the same {tau:.2f} tokens by plain decoding": [
             *[(1, "verify", "one token")] * whole, (tau - whole, "verify", f"{tau - whole:.2f}")]})
 
@@ -107,7 +110,7 @@ def draw_repair(title, target_probs, parts):
         ax.text(most, below[most] + part[most] / 2, name, ha="center", va="center")
         below = below + part
     ax.plot(names, target_probs, "_", color=INK, markersize=75, markeredgewidth=2.4)
-    ax.text(0.35, float(target_probs[0]), "p", va="center")
+    ax.text(0.35, float(target_probs[0]), "p, what the target wants", va="center")
     ax.set_ylim(0, 0.65)
     return plain_frame(ax, title, None, "probability")
 
