@@ -27,6 +27,15 @@ from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler
 from nanogpt.three_numbers import alpha_of
 from nanogpt.train import get_gpt
+from text_table import NgramDraft, TextTable
+
+
+def table_of_text(tokens):
+    """What followed each one to three tokens of a text: the table of a 4-gram."""
+    table = TextTable(4)
+    table.read(tokens.tolist())
+    return table
+
 
 MODELS = {
     "small": Model(  # the 57K GPT that drafts
@@ -36,6 +45,10 @@ MODELS = {
     "pairs": Model(  # a text, of which a bigram counts the pairs
         trained=lambda m: m.dataset.train,
         random=lambda m: torch.arange(400) * 7 % 11 % m.vocab),
+    "table": Model(  # what followed each of up to three tokens in that text
+        trained=lambda m: table_of_text(m.pairs),
+        random=lambda m: table_of_text(torch.randint(
+            m.vocab, (400,), generator=torch.Generator().manual_seed(m.seed)))),
 }
 
 # Both draft from q and are judged by min(1, p/q); the rule, `accept`, is a part of the loop.
@@ -47,6 +60,10 @@ LOOPS = [
          lambda m, k, sampler, dice: BigramDraft(m.pairs, m.target.config.vocab_size),
          speculate_chain, budgets=(1, 2, 4, 8), contest=(1, 2, 3, 4, 6, 8, 12, 16),
          family="bigram", drawn=True, greedy=True, grow=grow_chain),
+    Loop("chain of {}, 4-gram",
+         lambda m, k, sampler, dice: NgramDraft(m.table, m.target.config.vocab_size),
+         speculate_chain, budgets=(1, 2, 4, 8), contest=(1, 2, 3, 4, 6, 8, 12, 16),
+         family="4-gram", drawn=True, greedy=True),
 ]
 CHAIN = f"01 {LOOPS[0].title(4)}"  # the lesson's example, as the contest calls it
 
@@ -120,6 +137,9 @@ WRONG = {
             "drafter.observe(tokens, hidden, rows)",
             "drafter.observe([root, *drafted], hidden, list(range(len(drafted) + 1)))"),
         "a full window is not noticed": ("context.full", "False"),
+    }),
+    "NgramDraft.observe": slips(NgramDraft.observe, {
+        "what was rejected stays in the context": ("self.ahead = ()", "pass"),
     }),
 }
 HARMLESS = {  # the proofs cannot see them, and here is why

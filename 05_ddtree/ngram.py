@@ -6,45 +6,9 @@ tree.
 """
 
 import math
-from collections import Counter, defaultdict
 
 from ddtree import best_first_tree
-
-
-class TextTable:
-    """Which token followed each context of 1 to n - 1 tokens in a text."""
-
-    def __init__(self, n):
-        self.longest = n - 1
-        self.counts = defaultdict(Counter)  # {context: {next token: how often}}
-        self.text = []
-
-    def read(self, tokens):
-        """Append tokens to the text, and count them."""
-        for token in tokens:
-            # The contexts of every length that end here; all are counted as the text grows.
-            for length in range(1, min(self.longest, len(self.text)) + 1):
-                self.counts[tuple(self.text[-length:])][token] += 1
-            self.text.append(token)
-
-    def next_probs(self, context):
-        """{token: probability} of what follows; {} if the last token was never seen before.
-
-        context: a list of tokens, as long as the longest or longer.
-        Witten and Bell's estimate: where a context was followed c times, by t different tokens, it
-        gets the share c / (c + t) and leaves the rest to the context one token shorter. What was
-        seen once, behind one, two, three matching tokens, has 1/2, 3/4, 7/8.
-        """
-        probs = {}
-        for length in range(1, min(self.longest, len(context)) + 1):
-            counts = self.counts.get(tuple(context[-length:]))
-            if counts is None:  # then no longer context was seen either
-                break
-            weight = 1 / (sum(counts.values()) + len(counts))  # 1 / (c + t)
-            probs = {token: p * len(counts) * weight for token, p in probs.items()}
-            for token, count in counts.items():
-                probs[token] = probs.get(token, 0.0) + count * weight
-        return probs
+from text_table import TextTable  # chapter 01
 
 
 class LookupDrafter:

@@ -69,6 +69,7 @@ from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import Tables, bias_and_length, tables
 from nanogpt.sampling import Sampler
 from single_step_rules import KSEQ, RRS, TINY, rejection_rounds, smallest_rho
+from text_table import NgramDraft  # chapter 01
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
 VOCAB, BRANCHING = 15, 2  # of Table 1, as
@@ -150,6 +151,10 @@ LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
          lambda m, k, sampler, dice: BigramDraft(m.pairs, m.target.config.vocab_size),
          speculate_chain, block_verification, budgets=(4,), contest=(2, 3, 4, 6), family="bigram",
          drawn=True, grow=grow_chain),
+    Loop("chain of {}, 4-gram, block verification",
+         lambda m, k, sampler, dice: NgramDraft(m.table, m.target.config.vocab_size),
+         speculate_chain, block_verification, budgets=(4,), contest=(4, 6, 8, 12, 16),
+         family="4-gram", drawn=True),
     judged_as_a_block("one head", head_levels, (4, 6, 8, 12, 16), grow_drawn_head),
     judged_as_a_block("routed heads", lambda m: RoutedLevels(m.heads), (4, 6, 8, 12, 16),
                       family="two heads"),

@@ -19,6 +19,7 @@ from nanogpt.decoding import collect
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias, random_gpt
 from nanogpt.sampling import Dice, Sampler
+from text_table import NgramDraft, TextTable
 
 
 @pytest.mark.parametrize("drafter", [
@@ -57,6 +58,36 @@ def test_chains_fill_the_window_to_its_last_row():
     steps = speculate_chain(target, GPTDraft(target), [1, 2], 4, Sampler(0), Dice(0))
     drafted = [step.drafted for step in collect(steps, 30).steps]
     assert drafted[:7] == [4, 4, 3, 4, 2, 4, 2]
+
+
+# ---------------------------------------------------------------- a table of what followed
+
+
+def test_next_probs_by_hand():
+    """After 1 2 3 1 2: behind '2' came 3 once, so 1/2; behind '1 2' too: 1/2 + 1/2 * 1/2."""
+    table = TextTable(3)
+    table.read([1, 2, 3, 1, 2])
+    assert table.next_probs([9, 2]) == {3: 0.5} and table.next_probs([9]) == {}
+    assert table.next_probs([5, 1, 2]) == {3: 0.75}  # a context holds two at most
+    table.read([4])  # behind '2': 3 and 4, each 1 of 2 + 2; behind '1 2': 1/4 + 1/2 * 1/4
+    assert table.next_probs([1, 2]) == {3: 0.375, 4: 0.375}
+
+
+def test_an_ngram_looks_back_over_text_root_and_drafts():
+    """Behind 1 2 came 3, behind 0 2 a 0; a round's root and drafts are forgotten behind it."""
+    table = TextTable(3)
+    table.read([1, 2, 3, 0, 2, 0])
+    drafter = NgramDraft(table, vocab_size=4)
+    drafter.observe([3, 1])
+    # Behind a 2 came 0 and 3, once each: 1/4, and half of the rest to what came behind 1 2.
+    assert drafter.logits(2).exp().tolist() == pytest.approx([1 / 8, 0, 0, 1 / 2 + 1 / 8])
+    assert drafter.logits(3).exp().tolist() == pytest.approx([1 / 2 + 1 / 4, 0, 0, 0])
+    drafter.observe([0])  # 2 was rejected
+    assert drafter.logits(2).exp().tolist() == pytest.approx([1 / 2 + 1 / 8, 0, 0, 1 / 8])
+    drafter.reset()
+    assert drafter.logits(2).exp().tolist() == pytest.approx([1 / 4, 0, 0, 1 / 4])
+    drafter = NgramDraft(TextTable(3), vocab_size=4)
+    assert drafter.logits(2).softmax(-1).tolist() == [1 / 4] * 4  # never seen
 
 
 # ---------------------------------------------------------------- the lesson's numbers, by hand

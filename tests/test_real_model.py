@@ -19,7 +19,7 @@ from nanogpt.decoding import Step, collect, plain_decode
 from nanogpt.exact.slips import changed
 from nanogpt.packing import pack_layers
 from nanogpt.sampling import Dice, Sampler
-from ngram import LookupDrafter, TextTable
+from ngram import LookupDrafter
 from tree_attention import Tree, TreeDrafter, TreeGPT, speculate
 
 transformers = pytest.importorskip("transformers")
@@ -247,16 +247,6 @@ def test_texts_equal_plain_decoding_and_transformers_greedy(kind, prompt, n):
 
 
 # ---------------------------------------------------------------- drafts from the text so far
-
-
-def test_next_probs_by_hand():
-    """After 1 2 3 1 2: behind '2' came 3 once, so 1/2; behind '1 2' too: 1/2 + 1/2 * 1/2."""
-    table = TextTable(3)
-    table.read([1, 2, 3, 1, 2])
-    assert table.next_probs([9, 2]) == {3: 0.5} and table.next_probs([9]) == {}
-    assert table.next_probs([5, 1, 2]) == {3: 0.75}  # a context holds two at most
-    table.read([4])  # behind '2': 3 and 4, each 1 of 2 + 2; behind '1 2': 1/4 + 1/2 * 1/4
-    assert table.next_probs([1, 2]) == {3: 0.375, 4: 0.375}
 
 
 def test_lookup_proposes_what_came_next():
