@@ -28,7 +28,7 @@ from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.sampling import Dice, Sampler
-from ngram import LookupDrafter
+from ngram import LookupDrafter, NgramTreeDrafter
 from priced_grow import grow_priced, grow_priced_chain
 from priced_trees import (
     Ledger,
@@ -110,6 +110,8 @@ LOOPS = [
          grow=grow_priced_chain),
     Loop("n-gram lookup, {} nodes", lambda m, n, sampler, dice: LookupDrafter(n), speculate, walk,
          budgets=(8,), contest=(2, 4, 8, 16), family="lookup", proof=(2, 4)),
+    Loop("4-gram, {} nodes", lambda m, n, sampler, dice: NgramTreeDrafter(n, m.table), speculate,
+         walk, budgets=(8,), contest=(4, 8, 16, 32), family="4-gram", proof=(2, 4)),
 ]
 
 

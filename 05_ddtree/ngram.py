@@ -1,8 +1,8 @@
-"""Drafts without a network: a table of what followed the same tokens before.
+"""Draft trees without a network: from chapter 01's table of what followed the same tokens before.
 
 Filled from the text so far it is prompt lookup: an answer often repeats the prompt, or itself.
 Prompt lookup takes one match; here every match counts, and the most probable prefixes become a
-tree.
+tree. Filled from the training text it is an n-gram.
 """
 
 import math
@@ -23,6 +23,7 @@ class LookupDrafter:
 
     def reset(self):
         self.table = TextTable(5)
+        self.text = self.table.text
 
     def observe(self, tokens, hidden, rows):
         """These tokens were committed; they are all that is looked at."""
@@ -39,9 +40,33 @@ class LookupDrafter:
             if len(prefix) > room:  # they would not fit into the window
                 return [], []
             # What it drafted before counts as read: a marginal of DDTree cannot look at it.
-            context = (self.table.text[-longest:] + list(prefix))[-longest:]
-            probs = self.table.next_probs(context)
-            best = sorted(probs, key=probs.get, reverse=True)
-            return [math.log(probs[token]) for token in best], best
+            return self.ranked(tuple((self.text[-longest:] + list(prefix))[-longest:]))
 
         return below
+
+    def ranked(self, context):
+        """What followed -> its log-probabilities and tokens, the most probable first."""
+        probs = self.table.next_probs(context)
+        best = sorted(probs, key=probs.get, reverse=True)
+        return [math.log(probs[token]) for token in best], best
+
+
+class NgramTreeDrafter(LookupDrafter):
+    """The same tree from a table that has read another text, and learns nothing more."""
+
+    def __init__(self, budget, table):
+        self.table = table
+        self.known = {}  # {context: its ranks}, made when it is first met
+        super().__init__(budget)
+
+    def reset(self):
+        self.text = []
+
+    def ranked(self, context):
+        if context not in self.known:
+            self.known[context] = super().ranked(context)
+        return self.known[context]
+
+    def observe(self, tokens, hidden, rows):
+        """These tokens were committed; the next ones are looked up behind them."""
+        self.text += tokens

@@ -19,8 +19,8 @@ from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
 # that is not among them has no place on the map of the best.
 FAMILIES = {"one head": "#8C1D40", "57K GPT": "#7B3294", "bigram": "#A6611A",
-            "4-gram": "#D9730D", "two heads": "#4A6B00", "block drafter": "#1F4E5F", "lookup": "#5B74C0",
-            "another drafter": "#444444"}
+            "4-gram": "#D9730D", "two heads": "#4A6B00", "block drafter": "#1F4E5F",
+            "lookup": "#5B74C0", "another drafter": "#444444"}
 SPARE = ("#C2185B", "#7F6000", "#00796B", "#6B4C9A", "#B04A00", "#546E7A", "#9E5F8A")  # more loops
 FASTER = (0.5, 1, 1.5, 2, 3)  # the lines of equal speed-up
 GREYS = {("03", "one head, deep, {} nodes"): "trees, one head",  # named on the map of the best
