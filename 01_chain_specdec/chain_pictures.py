@@ -116,10 +116,9 @@ def draw_repair(title, target_probs, parts):
 
 
 def draw_every_k(found, again, T=1):
-    """The speed-up of both drafters over K. Large dots: the fastest, and all that are level with
-    it. -> Axes
+    """The speed-up of each drafter over K. -> Axes
 
-    found, again: two stored contests; hollow dots are the second's.
+    found, again: two stored contests, of two machines; the second may lack a drafter.
     """
     fast, lines, hollow = speedups(found, T), table_of(found, T), speedups(again, T)
     curves = {loop.family: {lines[name]["budget"]: name for name in lines
@@ -133,9 +132,8 @@ def draw_every_k(found, again, T=1):
         ax.plot(ticks, [speed.get(k, nan) for k in ticks], "o-", color=color, markersize=4)
         ax.plot(ticks, [hollow[names[k]][2] if names.get(k) in hollow else nan for k in ticks],
                 "o", color=color, markersize=5, markerfacecolor="white", zorder=4)
-        k, below = (8, 4) if drafter == best_drafter else (6, -24)
-        ax.annotate(drafter, (k, speed.get(k, speed[8])), (9 if below > 0 else -40, below),
-                    textcoords="offset points", color=color)
+        ax.annotate(drafter, (ticks[-1], speed[ticks[-1]]), (9, 0), textcoords="offset points",
+                    va="center", color=color)
         for k, name in names.items():
             if name == best or name in level:
                 ax.plot(k, speed[k], "o", color=color, markersize=11)
@@ -143,10 +141,12 @@ def draw_every_k(found, again, T=1):
     ax.text(1, 0.99, "plain decoding", va="top")
     ax.set_ylim(0.8, 1.12 * fast[best][2])
     ax.set_xticks(ticks)
+    ax.set_xlim(right=1.2 * ticks[-1])
     ks = sorted(lines[name]["budget"] for name in (best, *level))
     said = f"K = {ks[0]} is the best" if len(ks) == 1 else f"K = {ks[0]} to {ks[-1]} are level"
     return plain_frame(ax, f"The {best_drafter} wins, {fast[best][2]:.2f}x; its {said}",
-                       "K, the drafts of a round", "tau / price = speed-up")
+                       "K, the drafts of a round (large: level with the best; hollow: the other "
+                       "machine)", "tau / price = speed-up")
 
 
 def step_round(args, dataset, device, prompt):
