@@ -145,8 +145,8 @@ def draw_every_k(found, again, T=1):
     ks = sorted(lines[name]["budget"] for name in (best, *level))
     said = f"K = {ks[0]} is the best" if len(ks) == 1 else f"K = {ks[0]} to {ks[-1]} are level"
     return plain_frame(ax, f"The {best_drafter} wins, {fast[best][2]:.2f}x; its {said}",
-                       "K, the drafts of a round (large: level with the best; hollow: the other "
-                       "machine)", "tau / price = speed-up")
+                       "K, the drafts of a round\nlarge: level with the best; hollow: the other "
+                       "machine", "tau / price = speed-up")
 
 
 def step_round(args, dataset, device, prompt):
