@@ -116,36 +116,42 @@ def draw_urns(found, told):
     for x, ((name, (chapter, written, p)), says) in enumerate(zip(found.items(), told,
                                                                   strict=True)):
         ax.bar(x, written, 0.56, color=tint(RED, 0.75))
-        ax.bar(x, p, 0.56, color=tint(BLUE, 0.75))
-        ax.plot([x - 0.36, x + 0.28], [p, p], color=INK, linewidth=2.2)
-        ax.text(x - 0.38, p, "p", ha="right", va="center")
-        ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p)}", ha="center")
+        ax.bar(x, p[0], 0.56, color=tint(BLUE, 0.75))
+        ax.plot([x - 0.36, x + 0.28], 2 * [p[0]], color=INK, linewidth=2.2)
+        ax.text(x - 0.38, p[0], "p", ha="right", va="center")
+        ax.text(x, written + 0.02, f"{written:.2f} for {p[0]:.2f}", ha="center")
         ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
-        ax.text(x, -0.4, f"told:\n{says}", ha="center", va="top", color=FAINT)
-    return canvas(ax, "Six urns: token 0 comes out more often than p (red: too much)",
-                  (-0.6, len(found) - 0.5), (-0.6, 1.12))
+        probs = ", ".join(f"{each:g}".lstrip("0") for each in p)
+        ax.text(x, -0.38, f"p ({probs})\ntold:\n{says}", ha="center", va="top", color=FAINT)
+    return canvas(ax, "Six urns: token 0 comes out more often than its p (red: too much)",
+                  (-0.6, len(found) - 0.5), (-0.66, 1.12))
 
 
-def print_rivals(found, T, ours, others, machines=()):
-    """A few methods of a stored contest beside one of them, the fastest first: who is ahead of it?
+def print_rivals(machines, T, ours, others):
+    """Methods of stored contests beside one of them, the fastest first: who is ahead of it?
 
-    found: of nanogpt.does_it_pay.load; ours: a method; others: more of them; machines: further
-    contests, a column each.
+    machines: {title: of nanogpt.does_it_pay.load}, a column each; ours: a method; others: more of
+    them, or loops with their chapters, as in "01 chain of {}, bigram". A loop has on each machine
+    the budget that is best there, which stands before its tokens.
     """
-    fast = speedups(found, T)
-    columns = [verdicts(machine, T, ours) for machine in (found, *machines)]
-    print_table([f"T = {T:g}", "tokens a round", "price", "speed-up",
-                 *["another machine"] * len(machines)], [
-        [name, *(f"{value:.2f}" for value in fast[name][:2]),
-         *(column.get(name, "") for column in columns)]
-        for name in sorted([ours, *others], key=lambda name: -fast[name][2])])
+    columns = [verdicts(found, T, ours, [ours, *others]) for found in machines.values()]
+    first, *_ = columns
+    print_table([f"T = {T:g}", *(f"{title}: tokens / price = speed-up" for title in machines)], [
+        [name.format("n"), *(column[name][1] for column in columns)]
+        for name in sorted(first, key=lambda name: -first[name][0])])
 
 
-def verdicts(found, T, ours):
-    """{method: its speed-up, and what it is beside ours}."""
-    return {name: f"{line[2]:.2f}x {'' if name == ours else verdict(*more):6}"
-            for (name, line), more in zip(speedups(found, T).items(), behind(
-                found, T, ours).values(), strict=True)}
+def verdicts(found, T, ours, names):
+    """{a method, or a loop at its best budget: its speed-up, and what it is beside ours}."""
+    lines, fast, more, said = table_of(found, T), speedups(found, T), behind(found, T, ours), {}
+    for name in names:
+        best = max((method for method, line in lines.items() if name in (
+            method, f"{line.get('chapter')} {line.get('loop')}")), key=lambda one: fast[one][2])
+        n = f"{lines[best]['budget']}: " if best != name else ""
+        tokens, price, quotient = fast[best][:3]
+        said[name] = quotient, (f"{n}{tokens:.2f} / {price:.2f} = {quotient:.2f}x "
+                                f"{'' if best == ours else verdict(*more[best]):6}")
+    return said
 
 
 # ---------------------------------------------------------------- the heap
@@ -232,37 +238,41 @@ def price_of_a_row(masses, bend, base):
     return rates[n] / bend, n
 
 
-def measured_rows(found, T):
+def measured_rows(found, T, most=15):
     """bend and base of price_of_a_row in a stored contest: the straight line through the prices of
-    all sizes of DDTree. found: of nanogpt.does_it_pay.load."""
+    DDTree with up to `most` nodes. found: of nanogpt.does_it_pay.load."""
     lines, fast = table_of(found, T), speedups(found, T)
     n, price = torch.tensor([[line["budget"], fast[name][1]] for name, line in lines.items()
-                             if line.get("loop") == "DDTree, {} nodes"]).double().T
+                             if line.get("loop") == "DDTree, {} nodes" and line["budget"] <= most
+                             ]).double().T
     slope = float(((n - n.mean()) * price).sum() / ((n - n.mean()) ** 2).sum())
     return 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_stop(masses, machines, top=0.1):
-    """A tree's masses as falling bars, cut off at `top`, and the price of a row as a line.
+def draw_stop(rounds, machines, top=0.1, most=24):
+    """Masses as falling bars, cut off at `top`, and a line for what a row costs on each machine.
 
-    masses: in the heap's order; machines: {title: bend and base of price_of_a_row} -> the Axes, one
+    rounds: {title: the masses of a round, in the heap's order}. The first round is the usual one:
+    its rate makes the lines; machines: {title: bend and base of price_of_a_row} -> the Axes, one
     below the other.
     """
-    axes = new_axes(height=5.6, rows=len(machines))
-    for ax, (title, (bend, base)) in zip(axes, machines.items(), strict=True):
-        price, n = price_of_a_row(masses, bend, base)
-        ax.bar(range(1, len(masses) + 1), masses, 0.8,
-               color=[tint(BLUE, 0.75)] * n + [tint(GREY, 0.6)] * (len(masses) - n))
-        ax.axhline(price, color=INK, linewidth=1.6)
-        ax.text(len(masses), price + 0.002, "price of a row", ha="right", va="bottom")
+    axes, usual = new_axes(height=5.6, rows=len(rounds)), next(iter(rounds.values()))
+    prices = {name: price_of_a_row(usual, *row)[0] for name, row in machines.items()}
+    for ax, (title, masses) in zip(axes, rounds.items(), strict=True):
+        stops = [sum(m > price for m in masses) for price in prices.values()]
+        ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
+            tint(BLUE, 0.75) if i < min(stops) else tint(SKY, 0.6) if i < max(stops)
+            else tint(GREY, 0.6) for i in range(most)])
+        for (name, price), line in zip(prices.items(), ("-", "--"), strict=True):
+            ax.axhline(price, color=INK, linewidth=1.6, linestyle=line)
+            ax.text(most + 0.9, price + 0.002, f"a row's time, {name}", ha="right", va="bottom")
         for i, m in enumerate(masses, 1):
             if m > top:  # a break: the bar goes on
                 ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
-        ax.text(5, 0.97 * top, "cut off: " + " ".join(two_digits(m) for m in masses if m > top),
+        ax.text(7, 0.97 * top, "cut off: " + " ".join(two_digits(m) for m in masses if m > top),
                 va="top")
-        ax.set(xlim=(0, len(masses) + 1), xticks=[1, n, len(masses)], ylim=(0, top))
-        plain_frame(ax, f"{title}, {bend:.0f} rows for a plain step: stop at {n}", None,
-                    "mass, in tokens")
+        ax.set(xlim=(0, most + 1), xticks=[1, *stops, most], ylim=(0, top))
+        plain_frame(ax, f"{title}: stop at {stops[0]}, or at {stops[1]}", None, "mass, in tokens")
     axes[-1].set_xlabel("node, in the heap's order")
     return axes
 
@@ -274,19 +284,19 @@ def draw_worths(found):
     found: {temperature: of ddtree_room.worths, one for each text}
     """
     axes = new_axes(width=8.4, height=3.6, columns=len(found))
-    styles = {"best": (FAINT, ":", "best pick there is"), "drawn": (SKY, "--", "drawn chain"),
-              "heap": (BLUE, "-", "heap"), "chain": (INK, "-", "chain of favourites")}
+    styles = {"best": (FAINT, ":", "best picks"), "drawn": (SKY, "--", "drawn chain"),
+              "heap": (BLUE, "-", "heap"), "chain": (INK, "-", "chain of\nfavourites")}
     for ax, (T, texts) in zip(axes, found.items(), strict=True):
         said = []
         for name in [name for name in styles if name in texts[0]]:
             color, line, label = styles[name]
-            means = torch.tensor([text[name][1] for text in texts]).mean(0).tolist()
-            ax.plot(means, line, marker="o", color=color, markersize=3.5, label=label)
+            means = torch.tensor([text[name][1][:13] for text in texts]).mean(0).tolist()
+            ax.plot(means, line, marker="o", color=color, markersize=3.5)
+            ax.text(len(means) - 0.6, means[-1], label, color=color, va="center")
             if name != "best":
                 said += [f"{name} {two_digits(means[5])}"]
-        ax.legend(frameon=False, labelcolor="linecolor", loc="lower right", handlelength=1.2)
-        ax.set(ylim=(0, None), xticks=(0, 5, 12))
-        plain_frame(ax, f"T = {T}, five rows:\n" + ", ".join(said), "nodes", "accepted drafts")
+        ax.set(xlim=(-0.5, 16.5), ylim=(0, None), xticks=(0, 5, 12))
+        plain_frame(ax, f"T = {T}, five nodes:\n" + ", ".join(said), "nodes", "accepted drafts")
     return axes
 
 

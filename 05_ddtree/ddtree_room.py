@@ -2,8 +2,9 @@
 
 import heapq
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
+from itertools import accumulate
 
 import torch
 
@@ -21,7 +22,7 @@ from ddtree import (
     node_masses,
 )
 from draft_law import law_if_hidden
-from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize, verdict
+from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize
 from nanogpt.chapter import Loop, Model
 from nanogpt.decoding import collect
 from nanogpt.exact.enumeration import outcomes
@@ -125,12 +126,16 @@ class SlotLevels(BlockLevels):
         return self.h[self.depth - 1].expand(len(tokens), -1)
 
 
-# For the second lesson: what is the lookup worth to draws, and what is a shape worth to picks?
+# For the second lesson: what is the table worth to draws, what is a shape worth to picks, and do
+# draws gain by the milder temperature that the picks have?
 PICKED = Loop("block, picked tree {}", lambda m, shape, sampler, dice:
               TreeDrafter(BlockLevels(m.block), shape), speculate, walk)
 SLOTS = Loop("block, drawn tree {}, slots alone", lambda m, shape, sampler, dice:
              TreeDrafter(SlotLevels(m.block), shape, sampler, dice), speculate, multi_round,
              drawn=True)
+MILD = Loop("block, mildly drawn tree {}", lambda m, shape, sampler, dice: TreeDrafter(
+    BlockLevels(m.block), shape, Sampler(draft_temperature(sampler.temperature)), dice),
+    speculate, multi_round, drawn=True)
 
 
 # ---------------------------------------------------------------- what a round may cost
@@ -326,7 +331,7 @@ def urns(cooled=lambda p: p):
     """Six times the draft came by one law, and the judge was told another.
 
     cooled: what becomes of the target's distribution, (V,) -> (V,)
-    -> {what was done: (chapter, how often token 0 is written, by enumeration, its p)}
+    -> {what was done: (chapter, how often token 0 is written, by enumeration, p)}
     """
     two, even, heap, three, wide = (torch.tensor(row, dtype=torch.float64) for row in (
         [0.8, 0.2], [0.5, 0.5], [0.6, 0.4], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]))
@@ -343,7 +348,21 @@ def urns(cooled=lambda p: p):
     found = {}
     for name, (chapter, p, run) in cases.items():
         drawn = outcomes(lambda dice, p=p, run=run: run(cooled(p), dice))
-        found[name] = chapter, sum(chance for token, chance in drawn if token == 0), float(p[0])
+        found[name] = chapter, sum(chance for token, chance in drawn if token == 0), p.tolist()
+    return found
+
+
+def round_by_round(p, q, law):
+    """What one draft from `law` writes if the rule is told q, every sequence of draws visited; (V,)
+    all. law: it may sum to less than 1; in the other rounds nothing is sent."""
+    def run(dice):
+        if not dice.flip(float(law.sum())):
+            return dice.draw(p)  # the target by itself
+        return first_token(dice.draw(law / law.sum()), p, q, dice)
+
+    found = torch.zeros_like(p)
+    for token, chance in outcomes(run):
+        found[token] += chance
     return found
 
 
@@ -393,45 +412,47 @@ class FixedTree(DDTreeDrafter):
                     [-1, *(row[u[:-1]] for u in kept)])
 
 
-def best_shape(passes, budget):
-    """The `budget` prefixes in ranks whose masses are largest on average, parents first.
+def accepted_shape(passes, texts, budget):
+    """The `budget` prefixes in ranks that would have been accepted most often, parents first.
 
-    passes: a list of log q, (L, V) each; those cut off by the window are left out.
+    passes: log q, (L, V) each; texts: what plain decoding wrote behind each, L tokens or more;
+    behind shorter ones the pass is left out.
     """
-    longest = max(map(len, passes))
-    ranked = torch.stack([log_q for log_q in passes if len(log_q) == longest]).exp().sort(
-        -1, descending=True).values  # (n, L, V)
-    waiting, shape = {(0,): 1.0}, []
-    while len(shape) < budget:  # the heap once more: a mean of masses falls as each of them does
-        shape.append(max(waiting, key=waiting.get))
-        del waiting[shape[-1]]
-        *above, rank = shape[-1]
-        for u in (*above, rank + 1), (*above, rank, 0):
-            if len(u) <= longest:
-                rows = [ranked[:, slot, at] for slot, at in enumerate(u)]
-                waiting[u] = float(torch.stack(rows).prod(0).mean())
-    return shape
+    counts = Counter()
+    for log_q, tokens in zip(passes, texts, strict=True):
+        if len(tokens) >= len(log_q):
+            ranked = log_q.argsort(-1, descending=True).tolist()
+            ranks = tuple(row.index(token) for row, token in zip(ranked, tokens, strict=False))
+            counts.update(ranks[:depth] for depth in range(1, len(ranks) + 1))
+    return sorted(counts, key=lambda u: (-counts[u], len(u), u))[:budget]
 
 
-def new_beside_fixed(network, texts, others, T, budget, tokens=64):
-    """A new tree each round beside the best fixed shape of `others`, token ids both.
+def new_beside_fixed(network, texts, others, T, budgets, tokens=64):
+    """A new tree each round beside the fixed shape that `others` accept most, token ids both.
 
-    -> tokens a round of both; what the new one is, text by text: "ahead", "level" or "behind".
+    -> for each budget: tokens a round of both; how many the new one has more, text by text, and
+    two standard errors.
     """
     sampler, t = Sampler(T), draft_temperature(T)
 
     def start(make):
         return lambda prompt, seed: speculate(network.target, make(), prompt, sampler, Dice(seed))
 
-    watch = FixedTree(network, [(0,)], t)
+    passes, behind = [], []
     for seed, prompt in enumerate(others):
-        collect(start(lambda: watch)(prompt, seed), tokens // 2)
-    shape = best_shape(watch.seen, budget)
-    found = compare({"new": start(lambda: DDTreeDrafter(network, budget, t)),
-                     "fixed": start(lambda: FixedTree(network, shape, t))}, texts, tokens)
-    more = paired(*([len(g.steps) / (len(g.tokens) - 1) for g in found[name]]
-                    for name in ("new", "fixed")))  # rounds a token
-    return *(summarize(found[name])["tau"] for name in ("new", "fixed")), verdict(*more)
+        watch = FixedTree(network, [(0,)], t)
+        found = collect(start(lambda watch=watch: watch)(prompt, seed), tokens)
+        ends = accumulate((len(step.tokens) for step in found.steps[:-1]), initial=1)
+        passes += watch.seen
+        behind += [found.tokens[end:][:network.config.length] for end in ends]
+    for budget in budgets:
+        shape = accepted_shape(passes, behind, budget)
+        runs = compare({
+            "new": start(lambda budget=budget: DDTreeDrafter(network, budget, t)),
+            "fixed": start(lambda shape=shape: FixedTree(network, shape, t))}, texts, tokens)
+        more = paired(*([(len(g.tokens) - 1) / len(g.steps) for g in runs[name]]
+                        for name in ("new", "fixed")))
+        yield *(summarize(runs[name])["tau"] for name in ("new", "fixed")), *more
 
 
 @torch.inference_mode()
@@ -462,8 +483,8 @@ def oracle_tree(target, text, budget, depth=5, T=1.0):
 
 def worths(network, text, budget=12, T=1.0, draws=20):
     """{"chain", "heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1,
-    ..: to the drafter's marginals, and to the target}. The best tree there is asks the target. And
-    "drawn": what a chain that is drawn from the marginals has accepted by p/q, a mean over draws.
+    ..: to the drafter's marginals, and to the target}. The best tree there is asks the target; the
+    heap's goes on to three times the budget. And "drawn": what a chain that is drawn from the marginals has accepted by p/q, a mean over draws.
 
     text: token ids, the root last; one pass behind it. T: temperature; at 0 there is neither.
     """
@@ -474,7 +495,7 @@ def worths(network, text, budget=12, T=1.0, draws=20):
     log_probs = block.marginals(text[-1], network.config.length)
     length = len(log_probs)
     trees = {"chain": Tree([text[-1], *log_probs.argmax(-1).tolist()], range(-1, length)),
-             "heap": best_first_tree(text[-1], marginal_children(log_probs), budget)}
+             "heap": best_first_tree(text[-1], marginal_children(log_probs), 3 * budget)}
     if T:
         trees["best"] = oracle_tree(target, text, budget, length, T)
     found = {name: (node_masses(tree, log_probs), target_masses(target, text, tree, T))
@@ -499,7 +520,7 @@ def slots_beside(network, texts, rivals, T=1.0, start=16):
     positions from `start` on.
 
     rivals: {name: a function, token ids (1, T) -> logits (T, V)}, which read one letter more than
-    the pass -> {"slot 1", "slot alone" and "lookup" (both of slot 2), rivals: p and q, (n, V) each}
+    the pass -> {"slot 1", "slot alone" and "table" (both of slot 2), rivals: p and q, (n, V) each}
     """
     target, table, found = network.target, transitions_of(network).cpu(), defaultdict(list)
     for text in texts:
@@ -514,7 +535,7 @@ def slots_beside(network, texts, rivals, T=1.0, start=16):
                 first = torch.softmax((slots[0] + table[0, text[at]]) / T, -1)
                 after = torch.softmax((slots[1] + table[1]) / T, -1)  # row v: after the letter v
                 found["slot 1"].append((p[at], first))
-                for name, q in zip(("slot alone", "lookup", *rivals), (
+                for name, q in zip(("slot alone", "table", *rivals), (
                         first @ after, after[text[at + 1]], *(law[at + 1] for law in others)),
                         strict=True):
                     found[name].append((p[at + 1], q))

@@ -51,7 +51,7 @@ def written(p, q, law):
     return accepted + (1 - hidden - accepted.sum()) * residual(p, q) + hidden * p
 
 
-def error(p, q, law):
+def bias(p, q, law):
     """By how much that differs from p: d a + h p - (S + h) r. (V,), (V,), (V,) -> (V,)
 
     Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0):

@@ -124,21 +124,19 @@ def test_what_is_drafted_from_marginals_by_hand(monkeypatch):
         assert drafted(BlockChainDrafter(network), room) == [(1,), (1, 0), (1, 0, 2)][:room]
     assert drafted(BlockChainDrafter(network, 2)) == [(1,), (1, 0)]
     assert drafted(BlockChainDrafter(network, 99)) == [(1,), (1, 0), (1, 0, 2)]
-    shape = wrong.best_shape([MARGINALS] * 2, 4)  # of equal passes the heap's own
-    assert set(drafted(wrong.FixedTree(network, shape, 1.0))) == set(
-        drafted(DDTreeDrafter(network, 4)))
-    other = MARGINALS[:, [2, 1, 0]]  # the ranks count, not the tokens
-    assert wrong.best_shape([MARGINALS, other, MARGINALS[:2]], 4) == shape
-    # The mean counts: a second guess has .3, a second token .35; at best .5 and .45.
-    passes = [torch.tensor([[first, 1 - first], [0.5, 0.5]]).log() for first in (0.9, 0.5)]
-    assert wrong.best_shape(passes, 2) == [(0,), (0, 0)]
+    assert drafted(wrong.FixedTree(network, [(0,), (2,), (0, 1)], 1.0)) == [(1,), (0,), (1, 2)]
+    # Ranks are counted, not tokens: 201 and, mirrored, 021 are both (1, 0, 1). What is too near the
+    # end is left out.
+    shape = wrong.accepted_shape([MARGINALS, MARGINALS[:, [2, 1, 0]], *[MARGINALS] * 4], [
+        [2, 0, 1], [0, 2, 1], [1, 0, 2], [1, 0, 2], [1, 0], [1, 0]], 5)
+    assert shape == [(0,), (1,), (0, 0), (1, 0), (0, 0, 0)]
 
 
 def test_who_needs_fewer_rounds_is_ahead(monkeypatch):
     monkeypatch.setattr(wrong, "compare", lambda *_: {
         "new": [text([3, 3])] * 2, "fixed": [text([1] * 6)] * 2})
     network = random_drafter(random_gpt(0), 0)
-    assert wrong.new_beside_fixed(network, [], [[1, 2]], 1, 3, 4) == (3, 1, "ahead")
+    assert [*wrong.new_beside_fixed(network, [], [[1, 2]], 1, [3], 4)] == [(3, 1, 2, 0)]
 
 
 def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
@@ -194,7 +192,7 @@ def test_rivals_and_slots_are_asked_about_the_same_letters():
     levels = wrong.BlockLevels(network)
     _, hidden = target(torch.tensor([text]))
     levels.observe(text[:3], hidden, [0, 1, 2])
-    for name, tokens, parents in ("slot 1", [4], [-1]), ("lookup", [0], [0]):
+    for name, tokens, parents in ("slot 1", [4], [-1]), ("table", [0], [0]):
         wanted = torch.softmax(levels.level(tokens, parents) / T, -1).float()
         torch.testing.assert_close(found[name][1], wanted)
 
