@@ -69,22 +69,22 @@ def draw_drafter(context, log_probs, text_of_token):
 def draw_judged(tables, panels):
     """Tau over the temperature, drawn in blue and picked in grey, with two standard errors.
 
-    tables: {temperature: results of nanogpt.bench.compare}; panels: {title: {method: what is said
-    of it; dotted if that is more than one word}} -> the Axes, side by side.
+    tables: {temperature: results of nanogpt.bench.compare}, where nothing is drawn at 0; panels:
+    {title: {method: what is said of it; dotted if that is more than one word}} -> the Axes.
     """
     axes = new_axes(width=8.4, height=3.6, columns=len(panels))
     for ax, (title, methods) in zip(axes, panels.items(), strict=True):
         for name, came in methods.items():
-            runs = [results[name] for results in tables.values()]
+            runs = {T: results[name] for T, results in tables.items() if name in results}
             color = BLUE if came == "drawn" else FAINT
-            taus = [summarize(found)["tau"] for found in runs]
-            ax.errorbar(list(tables), taus, [*map(tau_uncertainty, runs)], color=color,
+            taus = [summarize(found)["tau"] for found in runs.values()]
+            ax.errorbar(list(runs), taus, [*map(tau_uncertainty, runs.values())], color=color,
                         fmt="o:" if " " in came else "o-", capsize=2)
             if " " in came:  # too long for the end of the line
                 ax.text(0.55, min(taus) - 0.1, came, ha="center", va="top", color=color)
             else:
                 ax.text(1.05, taus[-1], came, va="center", color=color)
-        ax.set(xlim=(0.1, 1.33), xticks=list(tables), ylim=(1, 3.6))  # 1: plain decoding
+        ax.set(xlim=(-0.1, 1.35), xticks=list(tables), ylim=(1, 3.8))  # 1: plain decoding
         plain_frame(ax, title, "temperature", "tokens a round")
     return axes
 
@@ -94,17 +94,30 @@ def print_judged(tables, ours, others):
 
     tables: see draw_judged; ours, others: {what is said of it: method}, one of them and more.
     """
-    def rounds(found):  # a token, of each text
-        return [len(text.steps) / (len(text.tokens) - 1) for text in found]
-
     (title, best), rows = *ours.items(), []
     for says, name in {title: best, **others}.items():
         rows.append([says])
         for found in tables.values():
-            more, error = paired(rounds(found[name]), rounds(found[best]))
             rows[-1].append(f"{summarize(found[name])['tau']:.2f} " + (
-                "" if name == best else verdict(more, error)))
+                "" if name == best or best not in found else verdict(*paired(
+                    by_text(found[best]), by_text(found[name])))) if name in found else "")
     print_table(["tokens a round", *(f"T = {T:g}" for T in tables)], rows)
+
+
+def by_text(found):
+    """Tokens a round of each of a method's texts."""
+    return [(len(text.tokens) - 1) / len(text.steps) for text in found]
+
+
+def print_gains(tables, pairs):
+    """How many tokens a round one method has more than another, text by text, at each temperature.
+
+    tables: see draw_judged; pairs: {what is said of it: the one and the other}.
+    """
+    print_table(["tokens a round more", *(f"T = {T:g}" for T in tables)], [
+        [says, *("{:.2f} +- {:.2f}".format(*paired(by_text(found[one]), by_text(found[other])))
+                 if one in found else "" for found in tables.values())]
+        for says, (one, other) in pairs.items()])
 
 
 def draw_urns(found, told):
@@ -136,7 +149,7 @@ def print_rivals(machines, T, ours, others):
     """
     columns = [verdicts(found, T, ours, [ours, *others]) for found in machines.values()]
     first, *_ = columns
-    print_table([f"T = {T:g}", *(f"{title}: tokens / price = speed-up" for title in machines)], [
+    print_table([f"T = {T:g}: tokens / price = speed-up", *machines], [
         [name.format("n"), *(column[name][1] for column in columns)]
         for name in sorted(first, key=lambda name: -first[name][0])])
 
@@ -292,7 +305,8 @@ def draw_worths(found):
             color, line, label = styles[name]
             means = torch.tensor([text[name][1][:13] for text in texts]).mean(0).tolist()
             ax.plot(means, line, marker="o", color=color, markersize=3.5)
-            ax.text(len(means) - 0.6, means[-1], label, color=color, va="center")
+            x, y = (2.4, means[-1] + 0.1) if name == "drawn" else (len(means) - 0.6, means[-1])
+            ax.text(x, y, label, color=color, va="center")
             if name != "best":
                 said += [f"{name} {two_digits(means[5])}"]
         ax.set(xlim=(-0.5, 16.5), ylim=(0, None), xticks=(0, 5, 12))

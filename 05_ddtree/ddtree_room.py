@@ -49,7 +49,7 @@ from tree_attention import (  # chapter 02
 )
 
 MODELS = {
-    "block": Model(  # the block-diffusion drafter, with its table of transitions
+    "block": Model(  # the block-diffusion drafter, with its transition table
         trained=lambda m: drafter_for_decoding(get_drafter(
             m.trained, m.dataset, BlockConfig.reading(m.trained), m.device, m.retrain), m.target),
         random=lambda m: random_drafter(m.target, m.seed, transition=True)),
@@ -484,7 +484,8 @@ def oracle_tree(target, text, budget, depth=5, T=1.0):
 def worths(network, text, budget=12, T=1.0, draws=20):
     """{"chain", "heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1,
     ..: to the drafter's marginals, and to the target}. The best tree there is asks the target; the
-    heap's goes on to three times the budget. And "drawn": what a chain that is drawn from the marginals has accepted by p/q, a mean over draws.
+    heap's goes on to three times the budget. And "drawn": what a chain that is drawn from the
+    marginals has accepted by p/q, a mean over draws.
 
     text: token ids, the root last; one pass behind it. T: temperature; at 0 there is neither.
     """

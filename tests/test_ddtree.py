@@ -124,12 +124,12 @@ def test_what_is_drafted_from_marginals_by_hand(monkeypatch):
         assert drafted(BlockChainDrafter(network), room) == [(1,), (1, 0), (1, 0, 2)][:room]
     assert drafted(BlockChainDrafter(network, 2)) == [(1,), (1, 0)]
     assert drafted(BlockChainDrafter(network, 99)) == [(1,), (1, 0), (1, 0, 2)]
-    assert drafted(wrong.FixedTree(network, [(0,), (2,), (0, 1)], 1.0)) == [(1,), (0,), (1, 2)]
     # Ranks are counted, not tokens: 201 and, mirrored, 021 are both (1, 0, 1). What is too near the
     # end is left out.
-    shape = wrong.accepted_shape([MARGINALS, MARGINALS[:, [2, 1, 0]], *[MARGINALS] * 4], [
-        [2, 0, 1], [0, 2, 1], [1, 0, 2], [1, 0, 2], [1, 0], [1, 0]], 5)
-    assert shape == [(0,), (1,), (0, 0), (1, 0), (0, 0, 0)]
+    passes = [MARGINALS, MARGINALS[:, [2, 1, 0]], MARGINALS, MARGINALS]
+    shape = wrong.accepted_shape(passes, [[2, 0, 1], [0, 2, 1], [1, 0, 2], [1, 0]], 4)
+    assert shape == [(1,), (1, 0), (1, 0, 1), (0,)]
+    assert drafted(wrong.FixedTree(network, shape, 1.0)) == [(2,), (2, 0), (2, 0, 1), (1,)]
 
 
 def test_who_needs_fewer_rounds_is_ahead(monkeypatch):
