@@ -135,9 +135,9 @@ def draw_urns(found, told):
         ax.text(x, written + 0.02, f"{written:.2f} for {p[0]:.2f}", ha="center")
         ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
         probs = ", ".join(f"{each:g}".lstrip("0") for each in p)
-        ax.text(x, -0.38, f"p ({probs})\ntold:\n{says}", ha="center", va="top", color=FAINT)
+        ax.text(x, -0.42, f"p ({probs})\ntold:\n{says}", ha="center", va="top", color=FAINT)
     return canvas(ax, "Six urns: token 0 comes out more often than its p (red: too much)",
-                  (-0.6, len(found) - 0.5), (-0.66, 1.12))
+                  (-0.6, len(found) - 0.5), (-0.7, 1.12))
 
 
 def print_rivals(machines, T, ours, others):
