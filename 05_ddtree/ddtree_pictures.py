@@ -46,8 +46,8 @@ def draw_drafter(context, log_probs, text_of_token):
     context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
     """
     *read, root = [visible(text_of_token(token)) for token in context]
-    ax, probs = canvas(new_axes(height=4.3), "One pass, five distributions",
-                       (0, len(log_probs) + 1), (-0.5, 4.7)), log_probs.exp()
+    title, probs = "One pass: slot 2 answers for every first letter at once", log_probs.exp()
+    ax = canvas(new_axes(height=4.3), title, (0, len(log_probs) + 1), (-0.5, 4.7))
     ax.annotate(f"all read the target's hidden states of .. {' '.join(read)}", (2.97, 0.75),
                 (2.97, -0.2), ha="center", arrowprops={"arrowstyle": "->"})
     draw_cells(ax, 0.8, [root, *["MASK"] * len(probs)], [BLUE, *[SKY] * len(probs)])
