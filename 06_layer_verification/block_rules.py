@@ -3,7 +3,8 @@
 `block_verification` is BV for chapter 01's loop, one chain and its coins. The others judge B trees
 at once and flip none.
 
-    BV    block verification: one chain, the optimum there; equal to LV of SpS
+    BV    block verification: one chain; equal to LV of SpS. The optimum there among rules that
+          start each round afresh from the target's own p
     GBV   greedy multi-path block verification: picks one of several chains, then BV
     TRV   traversal verification: recursive rejection from the leaves up, on any tree
 
@@ -19,8 +20,9 @@ from layer_verification import TreeRule
 from single_step_rules import TINY
 
 
-def coin(weight, target, draft):
-    """min(1, weight target / draft) for tokens that were drawn; numbers, or arrays (B,)."""
+def score(weight, target, draft):
+    """min(1, weight target / draft): a drawn token's score, of its parent's, `weight`; numbers, or
+    arrays (B,)."""
     # In this order nothing overflows, however small the draft's probability is.
     return np.minimum(draft, weight * target) / np.maximum(draft, TINY)
 
@@ -38,7 +40,7 @@ def block_verification(drafted, draft_probs, target_probs, dice):
     a = [1.0]
     for i, token in enumerate(drafted):
         p, q = float(target_probs[i][token]), float(draft_probs[i][token])
-        a.append(float(coin(a[i], p, q)))
+        a.append(float(score(a[i], p, q)))
     if dice.flip(a[-1]):  # the last draft is asked first: nothing goes on from it
         return len(drafted), dice.draw(target_probs[len(drafted)])
     for n in reversed(range(len(drafted))):
@@ -61,8 +63,8 @@ def block_verify(tokens, draft_probs, target_probs):
     for i in range(1, length):
         token = tokens[:, i]
         # The joint acceptance of the first i tokens: a weight below 1 may recover, up to 1.
-        weight[:, i] = coin(weight[:, i - 1], target_probs[every, i - 1, token],
-                            draft_probs[every, i - 1, token])
+        weight[:, i] = score(weight[:, i - 1], target_probs[every, i - 1, token],
+                             draft_probs[every, i - 1, token])
     residual = weight[:, :, None] * target_probs  # (B, H+1, V)
     # Below the last token nothing was drafted, so there the target's own distribution stays.
     residual[:, :-1] = np.maximum(residual[:, :-1] - draft_probs[:, :-1], 0)
@@ -163,7 +165,7 @@ class TraversalVerification(TreeRule):
             left, draft = target_probs[:, node], draft_probs[:, node]  # (B, V)
             for child in shape.children[node]:
                 token = tokens[:, child]
-                visit(child, coin(weight, left[every, token], draft[every, token]))
+                visit(child, score(weight, left[every, token], draft[every, token]))
                 # We are back, so all of the child's subtree was rejected: the residual remains.
                 left = np.maximum(weight[:, None] * left - draft, 0)
                 owed = left.sum(-1)  # (B,)

@@ -21,9 +21,10 @@ from block_rules import TINY
 #   0.04]
 
 
-def coin(weight, target, draft):
-    """min(1, weight target / draft) for tokens that were drawn; numbers, or arrays (B,)."""
-    raise NotImplementedError("not yet: coin")
+def score(weight, target, draft):
+    """min(1, weight target / draft): a drawn token's score, of its parent's, `weight`; numbers, or
+    arrays (B,)."""
+    raise NotImplementedError("not yet: score")
 
 
 # * Recursive rejection sampling as water in pipes, for n problems at once, a row each: arrays
@@ -89,4 +90,4 @@ def stop_probabilities(scores, flow):
     raise NotImplementedError("not yet: stop_probabilities")
 
 
-# make_exercises.py knows by this line whether you have written here: 67fcd36256cf
+# make_exercises.py knows by this line whether you have written here: 3b9f7496a945

@@ -187,7 +187,7 @@ def draw_lengths(toy, real, fastest, title):
     """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
 
     toy: {K: percent}, exact; real: {drafter: {K: of layers_room.gain}}, with two standard errors;
-    fastest: {drafter: the K that the clock prefers}, which gets a ring.
+    fastest: {drafter: the K that is fastest on the clock}, which gets a ring.
     """
     ax = new_axes(height=4.0)
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
@@ -200,10 +200,40 @@ def draw_lengths(toy, real, fastest, title):
         here = [*gains].index(fastest[name])
         ax.plot(at[here], tops[here], "o", color=RED, fillstyle="none", markersize=14)
         say(ax, at[-1], tops[-1] - 1.2 * side, f"   {name}", ha="left", color=color)
-    say(ax, 0.7, 24, "bars: two standard errors\nring: its fastest length", ha="left", color=INK)
+    say(ax, 0.7, 24, "bars: two standard errors\nring: fastest at T = 1", ha="left", color=INK)
     plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")
     ax.set_xlim(0.5, max(gains) + 3.2)
     ax.set_xticks(list(gains))
+    return ax
+
+
+def draw_clock(found, title):
+    """How much faster a second judge makes each chain: a column for each drafter and length.
+
+    found: of layers_room.on_the_clock. In a column the lower temperature is at the left.
+    """
+    ax = new_axes(height=4.2)
+    columns = list(dict.fromkeys(sorted(((who, K) for who, K, *_ in found), key=lambda column: (
+        [who for who, *_ in found].index(column[0]), column[1]))))
+    groups = list(dict.fromkeys(who for who, _ in columns))
+    place = {column: x + groups.index(column[0]) for x, column in enumerate(columns)}
+    marks = dict(zip(dict.fromkeys(file for _, _, _, file, *_ in found), "o^", strict=False))
+    low = min(T for _, _, T, *_ in found)
+    ax.axhline(0, color=INK, linewidth=1)
+    for who, K, T, file, more, said in found:
+        color = {"faster": BLUE, "slower": RED}.get(said, GREY)
+        ax.plot(place[who, K] + (-0.2 if T == low else 0.2), more, marks[file], markersize=5,
+                color=color, markerfacecolor="white" if said == "level" else color)
+    plain_frame(ax, title, "drafts in the chain, K", "faster, %")
+    ax.set_xticks([*place.values()], [str(K) for _, K in columns], fontsize=8)
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(bottom, top + 0.2 * (top - bottom))
+    for who in groups:
+        xs = [x for (name, _), x in place.items() if name == who]
+        say(ax, sum(xs) / len(xs), top + 0.1 * (top - bottom), who.replace(" ", "\n"), fontsize=10)
+    shapes = zip(("circle", "triangle"), marks, strict=False)
+    say(ax, -0.5, top, ", ".join(f"{shape}: {file}" for shape, file in shapes)
+        + "\nfilled: beyond chance", ha="left", va="top", fontsize=10)
     return ax
 
 

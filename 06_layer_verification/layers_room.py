@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 from importlib import import_module
+from itertools import product
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ from block_rules import (
     TraversalVerification,
     block_verification,
     block_verify,
-    coin,
+    score,
 )
 from chain_grow import grow_chain  # chapter 01
 from chain_specdec import (
@@ -62,7 +63,7 @@ from layer_verification import (
 )
 from nanogpt.bench import verdict
 from nanogpt.chapter import Loop
-from nanogpt.does_it_pay import behind, speedups
+from nanogpt.does_it_pay import behind, leaders, speedups, table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -289,14 +290,11 @@ def main(argv=None):
 # ---------------------------------------------------------------- the lesson's checks, exactly
 
 
-PAIRS = [0, 0], [0, 1], [1, 0], [1, 1]  # the texts of two tokens, e and t
-
-
 def on_two_drafts(rule, p, q):
-    """A rule with the arguments of chapter 01's `accept` on every chain of two tokens, e and t
+    """A rule with the arguments of chapter 01's `accept` on every chain of two drafts
     -> [((drafts, the text's first two tokens, how many drafts are accepted), its probability)].
 
-    p, q (2,): of target and drafter, at both positions.
+    p, q (V,): of target and drafter, at both positions.
     """
     def run(dice):
         drafts = [dice.draw(q), dice.draw(q)]
@@ -307,20 +305,29 @@ def on_two_drafts(rule, p, q):
     return list(outcomes(run))
 
 
+def written(found, p):
+    """{text of two tokens: (how often it is written, how often by plain decoding)}; found: of
+    on_two_drafts."""
+    return {text: (sum(chance for (_, tokens, _), chance in found if tokens == [*text]),
+                   float(p[[*text]].prod())) for text in product(range(len(p)), repeat=2)}
+
+
 def check(rule, p, q):
-    """Print what a rule writes and accepts, see on_two_drafts, and how far chapter 01's loop with
-    it is from plain decoding."""
-    drafter, found = ToyDraft(ToyModel(99, vocab=2)), on_two_drafts(rule, p, q)
-    bias = loop_bias(lambda target, dice: speculate_chain(
-        target, drafter, [0, 1], 2, Sampler(1), dice, rule), Sampler(1), 2, 5, ToyModel(5, 2))
-    for text in PAIRS:
-        share = sum(chance for (_, written, _), chance in found if written == text)
-        print("".join("et"[x] for x in text), f"is written with {share:.2f}, "
-              f"plain: {p[text].prod():.2f}")
+    """Print what a rule writes and accepts, see on_two_drafts, of the tokens e and t; and how far
+    chapter 01's loop with it is from plain decoding, on two pairs of random models."""
+    found, biases = on_two_drafts(rule, p, q), []
+    # Two rounds; and three tokens, since a residual of two has only one of them.
+    for V, rounds, tokens in ((2, 2, 5), (3, 1, 4)):
+        drafter = ToyDraft(ToyModel(99, V, scale=2.0))
+        biases.append(loop_bias(lambda target, dice, drafter=drafter: speculate_chain(
+            target, drafter, [0, 1], 2, Sampler(1), dice, rule), Sampler(1), rounds, tokens,
+            ToyModel(5, V)))
+    for text, (share, plain) in written(found, p).items():
+        print("".join("et"[x] for x in text), f"is written with {share:.2f}, plain: {plain:.2f}")
     both = sum(chance for (drafts, _, n), chance in found if drafts[0] and n == 2)
     print(f"if t is first, both are accepted with {both / q[1]:.2f}")
     print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
-    print("in the loop, two rounds, total variation: " + exactly(bias))
+    print("in the loop, with two and with three tokens, total variation: " + exactly(max(biases)))
 
 
 def exactly(bias):
@@ -336,28 +343,65 @@ def print_wrong(rules, p, q):
     rows = []
     for name, rule in rules.items():
         found = on_two_drafts(rule, p, q)
-        off = [float(p[text].prod()) - sum(chance for (_, written, _), chance in found
-                                           if written == text) for text in PAIRS]
-        rows.append([name, exactly(sum(map(abs, off)) / 2),
+        rows.append([name, exactly(sum(abs(a - b) for a, b in written(found, p).values()) / 2),
                      f"{sum(chance * n for (*_, n), chance in found):.2f}"])
     cli.print_table(["", "total variation", "drafts accepted"], rows)
 
 
-def print_pairs(found, pairs):
-    """Print two methods of a contest at T = 1 side by side: what the second takes more, text by
-    text, with two standard errors; within them they are level.
+# Two judges of one drafter's chains in one loop: chapter 01's rule, and block verification.
+JUDGES = (
+    ("one pass", "05 block, drawn chain of {}", "06 block, chain of {}, BV"),
+    ("bigram", "01 chain of {}, bigram", "06 chain of {}, bigram, block verification"),
+    ("57K GPT", "01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
+    ("57K GPT", "06 chain of {}, TV + RRS", "06 chain of {}, BV"),  # chapter 02's loop
+    ("one head", "03 one head, chain of {}", "06 one head, chain of {}, BV"),
+    ("two heads", "03 routed heads, chain of {}", "06 routed heads, chain of {}, BV"),
+)
 
-    found: see does_it_pay.load; pairs: {how the line is called: (a method, its rival)}.
+
+def on_the_clock(files, temperatures=(0.6, 1), judges=JUDGES):
+    """Every length at which a stored contest has both judges
+    -> [(drafter, K, temperature, file, by how many percent the second is faster, the verdict)].
+
+    files: {name: of does_it_pay.load}. The verdict is of the times text by text.
     """
-    fast, rows = speedups(found, 1), []
-    for title, pair in pairs.items():
-        more, error = behind(found, 1, pair[0])[pair[1]]
-        tokens, prices, quotients = zip(*(fast[name] for name in pair), strict=True)
-        rows.append([title, "{:.2f}  {:.2f}".format(*tokens), "{:.2f}  {:.2f}".format(*prices),
-                     "{:.2f}x  {:.2f}x".format(*quotients), f"{more:+.2f} +- {error:.2f}",
-                     verdict(more, error, "faster", "slower")])
-    cli.print_table(["T = 1", "tokens a round", "price", "speed-up", "ms a token", "so it is"],
+    found = []
+    for (file, contest), T in product(files.items(), temperatures):
+        fast = speedups(contest, T)
+        for (who, *names), K in product(judges, range(1, 17)):
+            old, new = (name.format(K) for name in names)
+            if old in fast and new in fast:
+                more, error = behind(contest, T, old)[new]
+                found.append((who, K, T, file, 100 * (fast[new][2] / fast[old][2] - 1),
+                              verdict(more, error, "faster", "slower")))
+    return found
+
+
+def print_clock(found):
+    """Print how often the second judge was faster, by the length of the chain. found: of
+    on_the_clock"""
+    rows = []
+    for least, most in ((2, 4), (5, 8), (12, 12), (16, 16)):
+        some = [(more, said) for _, K, _, _, more, said in found if least <= K <= most]
+        rows.append([f"{least} to {most}" if least < most else str(least), len(some),
+                     sum(more > 0 for more, _ in some),
+                     *(sum(said == word for _, said in some) for word in ("faster", "slower"))])
+    cli.print_table(["drafts", "comparisons", "faster", "beyond chance", "slower beyond chance"],
                     rows)
+
+
+def print_rivals(files, names, T=1):
+    """Print methods of stored contests side by side, with those that are level with the fastest
+    of them marked. files: {name: of does_it_pay.load}"""
+    fast = [speedups(found, T) for found in files.values()]
+    best = [{name for name in (first, *level)} for first, level in
+            (leaders(found, T, names) for found in files.values())]
+    drafts = table_of(next(iter(files.values())), T)
+    cli.print_table([f"T = {T:g}", "drafts", "tokens a round", *files], [
+        [name[3:], f"{drafts[name]['drafts']:.0f}",
+         ", ".join(f"{one[name][0]:.2f}" for one in fast),
+         *(f"{one[name][2]:.2f}x" + " *" * (name in front)
+           for one, front in zip(fast, best, strict=True))] for name in names])
 
 
 def drafts_accepted(rule, p, q, K):
@@ -440,7 +484,7 @@ def root_by_equation_1(shape, scores, flow):
 
 FLOWS = "np.minimum(draft, weight * target)"
 WRONG = {
-    "coin": slips(coin, {
+    "score": slips(score, {
         "the score is not carried along: chapter 01's coin": (FLOWS, "np.minimum(draft, target)"),
         "chapter 01's coin is multiplied in: token verification": (
             FLOWS, "weight * np.minimum(draft, target)"),
@@ -506,8 +550,8 @@ WRONG = {
         "0 is divided by 0 at the root": root_by_equation_1,
     }),
     "block_verification": slips(block_verification, {
-        "each score knows of its own draft only": ("coin(a[i], p, q)", "coin(1, p, q)"),
-        "a score may exceed 1": ("coin(a[i], p, q)", "a[i] * p / q"),
+        "each score knows of its own draft only": ("score(a[i], p, q)", "score(1, p, q)"),
+        "a score may exceed 1": ("score(a[i], p, q)", "a[i] * p / q"),
         "the coins are asked from the root, up to the first that fails": first_no,
         "a draft that is asked says yes with its whole score": (
             "max(a[n] - sent, 0.0) / (1 - sent)", "a[n]"),

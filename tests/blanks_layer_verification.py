@@ -111,7 +111,7 @@ def odd_sums(f):
 
 BLANKS = [
     Blank(
-        "block_rules:coin",
+        "block_rules:score",
         """* Block verification in one line. The accepted path goes through a node with probability
         a; below it a token was drawn, with probability q, and the target gives it p. With which
         probability does the path go through both? It is as large as can be: a token is offered

@@ -1557,7 +1557,7 @@ ANSWERS = {
         return (x[order] - np.logaddexp.reduce(x[:3])).tolist(), order.tolist()
     """,
     # ------------------------------------------------------------ chapter 06
-    "coin": """
+    "score": """
         # right: the ratio, capped
         return np.minimum(1, weight * target / np.maximum(draft, TINY))
         # right: where it can be divided

@@ -559,9 +559,23 @@ def test_how_far_each_method_is_ahead(capsys):
         name: [[1 + (name == "trie")]] * 2 for name in merging_room.SHOWN.values()}})
     row, = (line for line in capsys.readouterr().out.splitlines() if line.startswith("the oracle"))
     assert row.split()[2:4] == ["2.00", "-33.3%"]
-    layers_room.print_pairs(contest(), {"more drafts": list(LINES)[2:4]})
-    row = capsys.readouterr().out.splitlines()[2]
-    assert " ".join(row.split()[2:]) == "2.00 4.00 1.25 2.56 1.60x 1.56x +0.03 +- 0.01 slower"
+
+
+def test_two_judges_on_the_clock(capsys):
+    """Of 2 and 4 drafts: 1.60x and 1.56x, in both texts; and a method beside itself. The table's
+    mark: who is level with the fastest."""
+    found = layers_room.on_the_clock({"one": contest()}, (1,), [
+        ("who", "01 chain of {}, 57K GPT", "01 chain of 4, 57K GPT"), ("nobody", "{}", "{}")])
+    assert [(*row[:4], round(row[4], 1), row[5]) for row in found] == [
+        ("who", 2, 1, "one", -2.4, "slower"), ("who", 4, 1, "one", 0, "level")]
+    layers_room.print_clock(found)
+    assert capsys.readouterr().out.splitlines()[2].split()[-4:] == ["2", "0", "0", "1"]
+    one = contest()
+    for line in one["tables"]["1"]["methods"].values():
+        line["drafts"] = 7.0
+    layers_room.print_rivals({"one": one}, list(LINES)[2:])
+    assert [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[2:]] == [
+        ["2.00", "1.60x", "*"], ["7", "4.00", "1.56x"], ["2.00", "1.52x", "*"]]
 
 
 def test_the_second_contest_whole(readers, monkeypatch, tmp_path, capsys):
