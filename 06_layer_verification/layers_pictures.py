@@ -34,7 +34,7 @@ from nanogpt.train import get_pair
 from single_step_rules import RRS
 from tree_attention import Tree, TreeGPT  # chapter 02
 
-WIDE = 0.7  # how wide the flow 1 is, where the sets of tokens are 1 apart
+WIDE = 0.9  # how wide the flow 1 is, where the sets of tokens are 1 apart
 UNSEEN = {"facecolor": "white", "edgecolor": GREY, "hatch": "////", "linewidth": 0}
 
 
@@ -73,7 +73,8 @@ def draw_pipe(ax, start, end, flow, capacity=0, drawn=0):
     for top, width, color in ((-capacity / 2, capacity, tint(GREY, 0.5)),
                               (-flow / 2, fits, tint(BLUE, 0.6)),
                               (fits - flow / 2, flow - fits, RED)):
-        ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color, linewidth=0)
+        ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color,
+                        linewidth=2 * (color == RED and width > 1e-9))  # a thin one is seen, too
     limit = f" of {two_digits(capacity)}" if capacity else ""
     at = y[22:39].min() - 0.17 if 0 < capacity < 0.2 else y[30]  # it would hide a thin pipe
     over = bool(capacity) and flow > capacity + 1e-9
@@ -213,8 +214,7 @@ def draw_clock(found, title):
     found: of layers_room.on_the_clock. In a column the lower temperature is at the left.
     """
     ax = new_axes(height=4.2)
-    columns = list(dict.fromkeys(sorted(((who, K) for who, K, *_ in found), key=lambda column: (
-        [who for who, *_ in found].index(column[0]), column[1]))))
+    columns = list(dict.fromkeys((who, K) for who, K, *_ in found))
     groups = list(dict.fromkeys(who for who, _ in columns))
     place = {column: x + groups.index(column[0]) for x, column in enumerate(columns)}
     marks = dict(zip(dict.fromkeys(file for _, _, _, file, *_ in found), "o^", strict=False))
@@ -222,7 +222,7 @@ def draw_clock(found, title):
     ax.axhline(0, color=INK, linewidth=1)
     for who, K, T, file, more, said in found:
         color = {"faster": BLUE, "slower": RED}.get(said, GREY)
-        ax.plot(place[who, K] + (-0.2 if T == low else 0.2), more, marks[file], markersize=5,
+        ax.plot(place[who, K] + (-0.2 if low == T else 0.2), more, marks[file], markersize=5,
                 color=color, markerfacecolor="white" if said == "level" else color)
     plain_frame(ax, title, "drafts in the chain, K", "faster, %")
     ax.set_xticks([*place.values()], [str(K) for _, K in columns], fontsize=8)
@@ -231,33 +231,32 @@ def draw_clock(found, title):
     for who in groups:
         xs = [x for (name, _), x in place.items() if name == who]
         say(ax, sum(xs) / len(xs), top + 0.1 * (top - bottom), who.replace(" ", "\n"), fontsize=10)
-    shapes = zip(("circle", "triangle"), marks, strict=False)
-    say(ax, -0.5, top, ", ".join(f"{shape}: {file}" for shape, file in shapes)
-        + "\nfilled: beyond chance", ha="left", va="top", fontsize=10)
+    say(ax, -0.5, top, "circle: {}, triangle: {}\nfilled: beyond chance".format(*marks), ha="left",
+        va="top", fontsize=10)
     return ax
 
 
 def draw_gains(tau, title):
     """Tokens a round of every rule on the same trees: TV's in grey, and from there to LV's.
 
-    tau: of layers_room.tau_by_tree. The bars are two standard errors of the difference, tree by
-    tree: to TV with the same rule; to TV with RRS where there is none.
+    tau: of layers_room.tau_by_tree. Where there is a TV, the bars are two standard errors of the
+    difference, tree by tree; other rules have none, since it is a question to whom.
     """
     ax = new_axes(height=3.0)
     names = [name.removeprefix("LV + ") for name in tau if not name.startswith("TV + ")]
     for y, name in enumerate(names):
-        after = tau.get(f"LV + {name}", tau.get(name)).mean()
-        apart = tau.get(f"LV + {name}", tau.get(name)) - tau.get(f"TV + {name}", tau["TV + RRS"])
-        error = 2 * apart.std(ddof=1) / len(apart) ** 0.5
+        after, error = tau.get(f"LV + {name}", tau.get(name)).mean(), 0
         if f"TV + {name}" in tau:
             before = tau[f"TV + {name}"].mean()
+            apart = tau[f"LV + {name}"] - tau[f"TV + {name}"]
+            error = 2 * apart.std(ddof=1) / len(apart) ** 0.5
             ax.annotate("", (after, y), (before, y),
                         arrowprops={"arrowstyle": "-", "color": tint(BLUE, 0.5), "linewidth": 4})
             ax.plot(before, y, "o", color=GREY, markersize=9)
             say(ax, before, y, f"TV {before:.2f}  ", ha="right", color=FAINT)
-        ax.errorbar(after, y, xerr=error, fmt="o", color=BLUE, markersize=9, capsize=4)
+        ax.errorbar(after, y, xerr=error or None, fmt="o", color=BLUE, markersize=9, capsize=4)
         say(ax, after + error, y, f"  {after:.2f}", ha="left")
-    plain_frame(ax, title, "tokens a round, the same trees")
+    plain_frame(ax, title, "tokens a round, the same trees (not from 0)")
     ax.set_yticks(range(len(names)), [f"LV + {name}" if f"TV + {name}" in tau else name
                                       for name in names])
     ax.invert_yaxis()

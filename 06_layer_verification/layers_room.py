@@ -61,7 +61,7 @@ from layer_verification import (
     still_owed,
     stop_probabilities,
 )
-from nanogpt.bench import verdict
+from nanogpt.bench import paired, verdict
 from nanogpt.chapter import Loop
 from nanogpt.does_it_pay import behind, leaders, speedups, table_of
 from nanogpt.exact.enumeration import outcomes
@@ -180,6 +180,25 @@ def tau_by_tree(rules, trees):
     """
     return {name: np.array([1 + rule.expected_length(*tree)[0] for tree in trees])
             for name, rule in rules.items()}
+
+
+def on_one_chain(trees):
+    """Trees of some chains each: BV sees the first of them alone -> tokens of a step (n,)."""
+    cut = []
+    for shape, *arrays in trees:
+        rows = shape.path(shape.layers[-1].rows[0])
+        cut.append((shape_of((*range(-1, len(rows) - 1),)), *(x[:, rows] for x in arrays)))
+    return tau_by_tree(RULES, cut)["BV"]
+
+
+def print_apart(tau, pairs):
+    """Print how much more the second rule of each pair writes, tree by tree. tau: of tau_by_tree"""
+    rows = []
+    for first, second in pairs:
+        more, error = paired(tau[second], tau[first])
+        rows.append([f"{second}, over {first}", f"{more:+.2f} +- {error:.2f}",
+                     verdict(-more, error)])
+    cli.print_table(["the same trees", "tokens a round", "is"], rows)
 
 
 def gain(before, after):
