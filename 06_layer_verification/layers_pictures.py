@@ -211,18 +211,17 @@ def draw_lengths(toy, real, fastest, title):
 def draw_clock(found, title):
     """How much faster a second judge makes each chain: a column for each drafter and length.
 
-    found: of layers_room.on_the_clock. In a column the lower temperature is at the left.
+    found: of layers_room.on_the_clock. In a column 0.6 is at the left, 1 at the right.
     """
     ax = new_axes(height=4.2)
     columns = list(dict.fromkeys((who, K) for who, K, *_ in found))
     groups = list(dict.fromkeys(who for who, _ in columns))
     place = {column: x + groups.index(column[0]) for x, column in enumerate(columns)}
-    marks = dict(zip(dict.fromkeys(file for _, _, _, file, *_ in found), "o^", strict=False))
-    low = min(T for _, _, T, *_ in found)
+    marks = {"epyc": "o", "xeon": "^"}
     ax.axhline(0, color=INK, linewidth=1)
     for who, K, T, file, more, said in found:
         color = {"faster": BLUE, "slower": RED}.get(said, GREY)
-        ax.plot(place[who, K] + (-0.2 if low == T else 0.2), more, marks[file], markersize=5,
+        ax.plot(place[who, K] + T - 0.8, more, marks[file], markersize=5,
                 color=color, markerfacecolor="white" if said == "level" else color)
     plain_frame(ax, title, "drafts in the chain, K", "faster, %")
     ax.set_xticks([*place.values()], [str(K) for _, K in columns], fontsize=8)
@@ -231,8 +230,8 @@ def draw_clock(found, title):
     for who in groups:
         xs = [x for (name, _), x in place.items() if name == who]
         say(ax, sum(xs) / len(xs), top + 0.1 * (top - bottom), who.replace(" ", "\n"), fontsize=10)
-    say(ax, -0.5, top, "circle: {}, triangle: {}\nfilled: beyond chance".format(*marks), ha="left",
-        va="top", fontsize=10)
+    say(ax, -0.5, top, "circle: EPYC, triangle: Xeon\nfilled: beyond chance", ha="left", va="top",
+        fontsize=10)
     return ax
 
 

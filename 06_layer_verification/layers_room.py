@@ -61,7 +61,7 @@ from layer_verification import (
     still_owed,
     stop_probabilities,
 )
-from nanogpt.bench import paired, verdict
+from nanogpt.bench import verdict
 from nanogpt.chapter import Loop
 from nanogpt.does_it_pay import behind, leaders, speedups, table_of
 from nanogpt.exact.enumeration import outcomes
@@ -180,25 +180,6 @@ def tau_by_tree(rules, trees):
     """
     return {name: np.array([1 + rule.expected_length(*tree)[0] for tree in trees])
             for name, rule in rules.items()}
-
-
-def on_one_chain(trees):
-    """Trees of some chains each: BV sees the first of them alone -> tokens of a step (n,)."""
-    cut = []
-    for shape, *arrays in trees:
-        rows = shape.path(shape.layers[-1].rows[0])
-        cut.append((shape_of((*range(-1, len(rows) - 1),)), *(x[:, rows] for x in arrays)))
-    return tau_by_tree(RULES, cut)["BV"]
-
-
-def print_apart(tau, pairs):
-    """Print how much more the second rule of each pair writes, tree by tree. tau: of tau_by_tree"""
-    rows = []
-    for first, second in pairs:
-        more, error = paired(tau[second], tau[first])
-        rows.append([f"{second}, over {first}", f"{more:+.2f} +- {error:.2f}",
-                     verdict(-more, error)])
-    cli.print_table(["the same trees", "tokens a round", "is"], rows)
 
 
 def gain(before, after):
@@ -396,31 +377,17 @@ def on_the_clock(files, temperatures=(0.6, 1), judges=JUDGES):
     return found
 
 
-def print_clock(found):
-    """Print how often the second judge was faster, by the length of the chain. found: of
-    on_the_clock"""
-    rows = []
-    for least, most in ((2, 4), (5, 8), (12, 12), (16, 16)):
-        some = [(more, said) for _, K, _, _, more, said in found if least <= K <= most]
-        rows.append([f"{least} to {most}" if least < most else str(least), len(some),
-                     sum(more > 0 for more, _ in some),
-                     *(sum(said == word for _, said in some) for word in ("faster", "slower"))])
-    cli.print_table(["drafts", "comparisons", "faster", "beyond chance", "slower beyond chance"],
-                    rows)
-
-
-def print_rivals(files, names, T=1):
-    """Print methods of stored contests side by side, with those that are level with the fastest
-    of them marked. files: {name: of does_it_pay.load}"""
-    fast = [speedups(found, T) for found in files.values()]
-    best = [{name for name in (first, *level)} for first, level in
-            (leaders(found, T, names) for found in files.values())]
-    drafts = table_of(next(iter(files.values())), T)
-    cli.print_table([f"T = {T:g}", "drafts", "tokens a round", *files], [
-        [name[3:], f"{drafts[name]['drafts']:.0f}",
-         ", ".join(f"{one[name][0]:.2f}" for one in fast),
-         *(f"{one[name][2]:.2f}x" + " *" * (name in front)
-           for one, front in zip(fast, best, strict=True))] for name in names])
+def print_rivals(files, names):
+    """Print methods of stored contests side by side at T = 1; a star: level with the fastest of
+    them. files: {name: of does_it_pay.load}"""
+    rows = [[name[3:], "", ""] for name in names]
+    for found in files.values():
+        fast, (best, level) = speedups(found, 1), leaders(found, 1, names)
+        for row, name in zip(rows, names, strict=True):
+            row[1] = f"{table_of(found, 1)[name]['drafts']:.0f}"
+            row[2] += f"{fast[name][0]:.2f}  "
+            row.append(f"{fast[name][2]:.2f}x" + " *" * (name in {best, *level}))
+    cli.print_table(["T = 1", "drafts", "tokens a round", *files], rows)
 
 
 def drafts_accepted(rule, p, q, K):
