@@ -1,12 +1,15 @@
 """What the lesson draws of multi-round rejection, and the round of the step page."""
 
+import re
+from pathlib import Path
+
 import torch
 
 from chain_specdec import residual
 from nanogpt.cli import print_table
 from nanogpt.does_it_pay import behind, speedups, table_of, tau_error
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES, SPARE, draw_ground
+from nanogpt.pictures.maps import FAMILIES, SPARE
 from nanogpt.pictures.plots import (
     BLUE,
     GREY,
@@ -17,6 +20,7 @@ from nanogpt.pictures.plots import (
     draw_tree,
     new_axes,
     plain_frame,
+    tint,
     two_digits,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
@@ -61,31 +65,40 @@ def draw_turns(p, q, tokens):
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
 
 
-def draw_prices(found, T=1):
-    """A round's price and tokens: chapter 01's chains, and the shapes of this chapter. -> Axes
+def equal_drafts(drafter="57K GPT"):
+    """Depth and second guesses at equal drafts, from RESULTS.md
+    -> {"depth": {drafts: (tokens a round, speed-up)}, "second guesses": the same}."""
+    text = Path(__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    head, *lines = [line for line in lines if line[0] in ("drafter", drafter) and len(line) == 6]
+    return {more: {int(drafts.split()[0]): tuple(map(float, re.findall(r"\d+\.\d+", cell)))
+                   for drafts, cell in zip(head[2:], cells, strict=True)}
+            for _, more, *cells in lines}
 
-    found: a stored contest. At a point stands the number of drafts; a bar is two standard errors.
+
+def draw_equal_drafts():
+    """At equal drafts: the tokens a round of chains and trees, and their speed-ups. -> two Axes
+
+    The fewest drafts are one chain, without a second guess.
     """
-    fast, lines, ax = speedups(found, T), table_of(found, T), new_axes(height=5)
-    chain = f"02 {LOOPS[1].title((1,) * 4)}"  # in this chapter's code; all shapes begin with it
-    for label, (color, loop, end, shift) in {  # at which end its label stands, and how far off
-            "chain": (FIRST, "chain of {}, 57K GPT", 0, (-36, -16)),
-            "side shoots": (SECOND, LOOPS[2].name, -1, (8, -3)),
-            "tree": (SPARE[2], LOOPS[1].name, -1, (24, -14))}.items():
-        names = {name for name in lines if lines[name].get("loop") == loop}
-        names = sorted(names | ({chain} if label == "side shoots" else set()),
-                       key=lambda name: lines[name]["drafts"])
-        y, x, _ = zip(*map(fast.get, names), strict=True)
-        ax.errorbar(x, y, [tau_error(found, T, name) for name in names], fmt="o-", color=color,
-                    markersize=5, ecolor=(color, 0.35))
-        right = label != "chain"  # its numbers stand at the right, and below
-        for name, at in zip(names, zip(x, y, strict=True), strict=True):
-            ax.annotate(f"{lines[name]['drafts']:.0f}", at, (3, -14) if right else (-3, 6),
-                        textcoords="offset points", color=color, ha="left" if right else "right")
-        ax.annotate(label, (x[end], y[end]), shift, textcoords="offset points", color=color)
-    draw_ground(ax, 6.6, 5.2, fast[chain][2])  # its ray is dashed
-    return plain_frame(ax, "Second guesses add tokens,\nand cost more than they add",
-                       f"price of a round, in plain steps, T = {T:g}", "tokens a round")
+    found, axes = equal_drafts(), new_axes(height=5.4, rows=2)
+    fewest, *more = found["depth"]
+    for i, (ax, title) in enumerate(zip(axes, (
+            "Tokens a round: the chain is ahead",
+            "Speed-up: the tree is ahead, and four drafts beat both"), strict=True)):
+        for kind, name, color, shift, drafts in (
+                ("depth", "chain", FIRST, -0.2, [fewest, *more]),
+                ("second guesses", "tree", SECOND, 0.2, more)):
+            at = [list(found["depth"]).index(n) + shift * (n != fewest) for n in drafts]
+            bars = ax.bar(at, [found[kind][n][i] for n in drafts], 0.38, color=tint(color, 0.6))
+            ax.bar_label(bars, fmt="%.2f", padding=2)
+            for x in at:
+                ax.text(x, 0.25, name, ha="center", va="center")
+        ax.set_xticks(range(1 + len(more)), [fewest, *more])
+        ax.margins(y=0.18)
+        plain_frame(ax, title, "drafts of a round", ("tokens a round", "times plain decoding")[i])
+    axes[1].axhline(1, color=INK, linewidth=1.4)
+    return axes
 
 
 def print_second_guesses(files, T=1):

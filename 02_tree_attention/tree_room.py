@@ -84,7 +84,7 @@ def print_emitted(rules, p, q, tokens):
         found = torch.zeros(len(p) + 1)
         for places, probability in outcomes(run):
             found[places] += probability
-        rows.append([name, *(f"{value:.3f}".lstrip("0") for value in found.tolist())])
+        rows.append([name, *(f"{value:.4f}".lstrip("0") for value in found.tolist())])
     print_table(["", *tokens, "accepted"], rows)
 
 
