@@ -20,6 +20,7 @@ chapter; so do the drafters, see drafting.py.
 """
 
 import math
+import secrets
 from dataclasses import dataclass
 
 import torch
@@ -35,15 +36,15 @@ LAST = 64  # tokens that a penalty looks back at
 class Request:
     """What somebody asks for, and how far it has come.
 
-    prompt: a list of token ids; seed: of its own dice; stops: lists of tokens, the text ends behind
-    the first one that appears; penalty: is subtracted from a token's logit for each time that the
-    token stands in the last LAST tokens; k: the most drafts a round.
+    prompt: a list of token ids; seed: of its own dice, default a fresh one; stops: lists of tokens,
+    the text ends after the first one that appears; penalty: is subtracted from a token's logit for
+    each time that the token stands in the last LAST tokens; k: the most drafts a round.
     Raises ValueError for values that make no sense.
     """
 
     prompt: list
     sampler: Sampler = Sampler()
-    seed: int = 0
+    seed: int | None = None
     max_new_tokens: int = 64
     stops: tuple = ()
     penalty: float = 0.0
@@ -59,6 +60,8 @@ class Request:
             raise ValueError("a stop is empty; it must hold at least one token")
         if not math.isfinite(self.penalty):
             raise ValueError(f"penalty is {self.penalty}; it must be a finite number")
+        if self.seed is None:  # a common default would make two readers of one prompt get one text
+            self.seed = secrets.randbits(63)
         self.dice = Dice(self.seed)  # of its own: its draws do not depend on who else is there
         self.text = list(self.prompt)  # no forward has read the last token, the root
         self.start = 0  # where the window begins in the text

@@ -11,7 +11,6 @@ into_an_engine.ipynb.
 
 import gc
 import json
-import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ REQUESTS = (1, 4, 16, 32, 64)
 DRAFTS = (0, 1, 2, 4, 8)
 BY_LOAD = "by load"
 TEXTS = 16  # at least so many in each cell
-READ = 96  # rows that a request has read when its next ones are priced
 
 # ---------------------------------------------------------------- one round, to be looked at
 
@@ -141,24 +139,6 @@ def clock(device):
     else runs on the machine meanwhile does not count."""
     own = device.type == "cpu" and torch.get_num_threads() == 1
     return time.process_time if own else time.perf_counter
-
-
-def round_prices(model, requests, rows, repeats=15):
-    """{n: {rows: ms}}: one forward for n requests, so many new rows for each of them; of several
-    turns the fastest."""
-    prices, read, now = {}, min(READ, model.block_size // 2), clock(model.device)
-    for n in requests:
-        pages = Pages(n * (read + max(rows)) // 16 + n)
-        paged, tables, prices[n] = PagedModel(model, pages), [[] for _ in range(n)], {}
-        for table in tables:
-            pages.grow(table, read + max(rows))
-        for m in [*rows] * repeats:
-            synchronize(model.device)
-            begin = now()
-            paged.read([(table, read, [0] * m) for table in tables])
-            synchronize(model.device)
-            prices[n][m] = min(prices[n].get(m, math.inf), 1e3 * (now() - begin))
-    return prices
 
 
 def load_rule(found):
@@ -277,16 +257,10 @@ def summary(laps, n):
             "first_ms": min(run["first_ms"] for lap in laps for run in lap)}
 
 
-def speeds(found):
-    """{requests: {K: tokens a second}}."""
-    return {n: {name: line["tokens_per_second"] for name, line in row.items()}
-            for n, row in found.items()}
-
-
-def spread(found):
-    """How far a whole lap is behind the fastest rounds of all: the median lap, the median cell."""
-    return statistics.median(1 - statistics.median(line["laps"]) / line["tokens_per_second"]
-                             for row in found.values() for line in row.values())
+def speeds(found, whole=False):
+    """{requests: {K: tokens a second}}; whole: of the median lap, not of the fastest rounds."""
+    return {n: {name: statistics.median(line["laps"]) if whole else line["tokens_per_second"]
+                for name, line in row.items()} for n, row in found.items()}
 
 
 def best_drafts(found):
@@ -295,17 +269,25 @@ def best_drafts(found):
                    key=lambda pair: pair[1]) for n, row in speeds(found).items()}
 
 
+def prices(found, k):
+    """With k drafts over without, by the number of requests -> two lists: what a round brings, in
+    tokens of a request, and how many times as long it takes."""
+    return ([row[k]["tau"] for row in found.values()],
+            [row[k]["round_ms"] / row[0]["round_ms"] for row in found.values()])
+
+
 def near_the_best(found):
     """{requests: tokens a second by load, over those of the best fixed K, 0 included}."""
     return {n: row[BY_LOAD] / max(speed for k, speed in row.items() if k != BY_LOAD)
             for n, row in speeds(found).items()}
 
 
-def headline(found):
+def headline(found, whole=False):
     """Tokens a second over those of one reader without drafts -> of one reader with the best K, of
-    the largest batch without drafts, of the largest batch with its best K."""
-    fast, best, last = speeds(found), best_drafts(found), max(found)
-    return [speed / fast[1][0] for speed in (best[1][1], fast[last][0], best[last][1])]
+    the largest batch without drafts, of the largest batch with its best K. whole: see `speeds`."""
+    fast, best, last = speeds(found, whole), best_drafts(found), max(found)
+    return [speed / fast[1][0]
+            for speed in (fast[1][best[1][0]], fast[last][0], fast[last][best[last][0]])]
 
 
 def load_measured(folder=MEASURED):

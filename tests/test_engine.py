@@ -37,7 +37,7 @@ from nanogpt.exact.slips import changed, replaced, wrong_variants
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.paging import PagedModel, Pages
 from nanogpt.pictures import plots
-from nanogpt.pictures.engine_pictures import draw_forward, draw_gains, draw_pages, fate
+from nanogpt.pictures.engine_pictures import draw_forward, draw_pages, draw_prices, fate
 from nanogpt.sampling import Dice, Sampler
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,6 +83,13 @@ def test_what_keeps_the_law_and_what_keeps_the_seeded_text():
             "each has dice of its own, all with seed 0"]):
         assert joint_bias(accept, "side by side") > 0.1
         assert texts_that_change(accept) == 0
+
+
+def test_requests_without_a_seed_share_no_dice():
+    one, other = Request([1]), Request([1])
+    assert one.seed != other.seed
+    assert list(one.dice.shares(3)) != list(other.dice.shares(3))
+    assert list(Request([1], seed=one.seed).dice.shares(3)) == list(Dice(one.seed).shares(3))
 
 
 # ---------------------------------------------------------------- every seeded text
@@ -440,12 +447,14 @@ def test_speeds_by_hand():
     assert share.prices[2] == pytest.approx({1: 5000 / 3, 5: 1500})
     assert share.draft_ms == {2: 375} and share.alpha == 0.5
     assert row[0]["tau"] == 4
-    assert engine_room.spread({1: {0: row[0]}}) == pytest.approx(1 - (24 / 7 + 4) / 2 / 4.8)
+    assert engine_room.speeds({1: {0: row[0]}}, whole=True)[1][0] == (24 / 7 + 4) / 2
     found = {1: row, 2: {0: row[4], 4: row[0]}}
     assert engine_room.speeds(found) == {1: {0: 4.8, 4: 2}, 2: {0: 2, 4: 4.8}}
     found[2][engine_room.BY_LOAD] = row[4]
     assert engine_room.best_drafts(found) == {1: (4, 2), 2: (4, 4.8)}
     assert engine_room.headline(found) == [2 / 4.8, 2 / 4.8, 1]
+    assert engine_room.headline(found, whole=True)[2] == 1  # by the same K
+    assert engine_room.prices({1: row}, 4) == ([3], [pytest.approx(1.8)])
     assert engine_room.near_the_best({2: found[2]}) == {2: 2 / 4.8}
     assert engine_room.load_table({1: row})[1] == [[1, "5 / 208.3", "2 / 500.0"]]
 
@@ -509,12 +518,9 @@ def test_pictures_say_what_happened():
     ax = draw_forward(scene, str, dict.fromkeys(scene, "here"))
     assert "10 rows" in ax.get_title(loc="left") and len(ax.lines) == 2
     assert "table of a: 2, 0" in [text.get_text() for text in draw_pages(scene, 4, 5).texts]
-    rows = {n: {0: 100, 2: 180 - n, 4: fast, engine_room.BY_LOAD: 150} for n, fast in
-            ((0, 200), (30, 120))}
-    found = {n: {name: {"tokens_per_second": n * speed} for name, speed in row.items()}
-             for n, row in zip((1, 4), rows.values(), strict=True)}
-    ax = draw_gains(found)
-    assert ax.get_title(loc="left") == "The best number of drafts brings 1.5x to 2.0x"
-    assert [list(line.get_ydata()) for line in ax.lines] == [
-        [1.8, 1.5], [2, 1.2], [1.5] * 2, [1] * 2]
+    found = {n: {0: {"round_ms": 2}, 4: {"tau": 3, "round_ms": cost}} for n, cost in
+             ((1, 3), (9, 8))}
+    [ax] = draw_prices(found, [4, 4])[1:]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[3, 3], [1.5, 4]]
+    assert [text.get_text() for text in ax.texts] == ["2.00x", "0.75x"]
     plots.plt.close("all")

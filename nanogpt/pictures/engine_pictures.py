@@ -1,6 +1,7 @@
-"""What the lesson on the engine draws: a forward's rows, the pages, what drafts bring by load."""
+"""What the lesson on the engine draws: a forward's rows, the pages, what drafts bring and
+cost."""
 
-from nanogpt.engine_room import BY_LOAD, best_drafts, speeds
+from nanogpt.engine_room import prices
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -26,32 +27,30 @@ def fate(seen):
 
 
 def draw_forward(scene, text_of, notes):
-    """The rows of one forward, a line for each request, and what each one then writes.
+    """The rows of one forward in one strip, whose they are, and what each request then writes.
 
     scene: {name: Seen}; text_of(token); notes: {name: what is special about it}.
     """
-    ax, x = new_axes(height=3.5), 0
+    ax, x = new_axes(height=2.5), 0
     for line, (name, seen) in enumerate(scene.items()):
-        rows, y = seen.read + seen.drafted, -1.75 * line
-        texts = [text_of(token).replace("\n", NEWLINE) for token in rows]
-        draw_cells(ax, y, texts, fate(seen), x)
+        rows = seen.read + seen.drafted
+        draw_cells(ax, 0, [text_of(token).replace("\n", NEWLINE) for token in rows], fate(seen), x)
         cut = seen.ended == "stop" and len(seen.tokens) <= seen.accepted
         for row in range(len(seen.read) + len(seen.tokens), len(rows)) if cut else ():
             if row < len(seen.read) + seen.accepted:
-                ax.plot([x + row + 0.1, x + row + 0.84], [y + 0.15, y + 0.65], color=INK, lw=1.2)
+                ax.plot([x + row + 0.1, x + row + 0.84], [0.15, 0.65], color=INK, lw=1.2)
+        ax.hlines(-0.3, x + 0.1, x + len(rows) - 0.16, color=INK, linewidth=1.5)  # the bracket
+        ax.text(x + len(rows) / 2, -0.5, name, va="top", ha="center", **MONO)
         wrote = "".join(visible(text_of(token)) for token in seen.tokens)
-        note = f"{name}: {notes[name]}, writes \u201c{wrote}\u201d"
-        on_the_right = x + len(rows) > 17
-        ax.text(x + len(rows) if on_the_right else x, y - 0.1, note, va="top", fontsize=10,
-                ha="right" if on_the_right else "left", parse_math=False)
+        ax.text(0, -2.1 - 0.9 * line, f"{name}: {notes[name]}, writes \u201c{wrote}\u201d",
+                va="top", fontsize=10, parse_math=False)
         x += len(rows)
-    canvas(ax, f"One forward, {x} rows, four requests", (-0.3, x + 0.3),
-           (-1.75 * len(scene) + 0.6, 1.1))
-    return ax
+    return canvas(ax, f"One forward, {x} rows, four requests", (-0.3, x + 0.3),
+                  (-2.1 - 0.9 * len(scene), 1.1))
 
 
 def draw_pages(scene, size, count, columns=3):
-    """Every page while the forward runs. scene: {name: Seen}; size: rows of a page; count: pages.
+    """Every page after the forward. scene: {name: Seen}; size: rows of a page; count: pages.
 
     A letter is a row of that request; blue: new in this forward and kept, grey: thrown away. A
     page's number stands before it, and below the table of each request.
@@ -77,27 +76,28 @@ def draw_pages(scene, size, count, columns=3):
     for i, (name, seen) in enumerate(scene.items()):
         ax.text(i % 2 * 1.5 * width, -1.25 * rows + 0.1 - 0.9 * (i // 2),
                 f"table of {name}: {', '.join(map(str, seen.table))}", fontsize=10)
-    return canvas(ax, "A table finds each text's pages; light grey is thrown away",
+    return canvas(ax, "After the forward: blue rows stay, light grey ones do not",
                   (-1.2, columns * width - 0.9), (-1.25 * rows - 1.1, 1.1))
 
 
-def draw_gains(found):
-    """How many times as many tokens a second drafts bring, by the number of readers: a line for
-    each K, and for drafts by load. found: as engine_room.sweep has it."""
-    ax, fast, best = new_axes(height=3.9), speeds(found), best_drafts(found)
-    names = [name for name in next(iter(fast.values())) if name != 0]
-    colors = dict(zip(names, ("#7B3294", "#8C510A", "#01665E", "#969696"), strict=False))
-    for name in names:
-        style = (dict(color=INK, linestyle=":", linewidth=2.6) if name == BY_LOAD else
-                 dict(color=colors[name], linewidth=1.8))
-        ax.plot(list(fast), [row[name] / row[0] for row in fast.values()], marker="o",
-                markersize=4, label=name if name == BY_LOAD else f"K = {name}", **style)
-    ax.axhline(1, color=FAINT, linewidth=1)
-    gains = [best[readers][1] / row[0] for readers, row in fast.items()]
-    plain_frame(ax, f"The best number of drafts brings {min(gains):.1f}x to {max(gains):.1f}x",
-                "readers in the batch", "tokens a second, over K = 0")
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(list(fast), list(fast))
-    ax.legend(fontsize=10, frameon=False, ncols=len(names), loc="upper center", handlelength=1.2,
-              columnspacing=1, bbox_to_anchor=(0.5, -0.2))
-    return ax
+def draw_prices(found, drafts=(4, 8)):
+    """What drafts bring beside what they cost, by the number of readers, a panel for each K.
+    found: as engine_room.sweep has it."""
+    axes, readers = new_axes(height=3.3, columns=len(drafts)), list(found)
+    for ax, k in zip(axes, drafts, strict=True):
+        brings, costs = prices(found, k)
+        ax.plot(readers, brings, marker="o", markersize=4, color=BLUE)
+        ax.plot(readers, costs, marker="o", markersize=4, color=INK)
+        ax.fill_between(readers, brings, costs, color=tint(BLUE, 0.2))
+        for i, side in ((0, "left"), (-1, "right")):
+            ax.text(readers[i], max(brings[i], costs[i]) + 0.12, f"{brings[i] / costs[i]:.2f}x",
+                    ha=side, fontsize=10)
+        plain_frame(ax, f"{k} drafts", "readers in the batch")
+        ax.set(xscale="log", ylim=(0, 4.4))
+        ax.set_xticks(readers, readers)
+        ax.minorticks_off()
+    axes[0].text(readers[1], prices(found, drafts[0])[0][1] + 0.15, "tokens a round", color=BLUE)
+    axes[0].text(readers[1], 1.35, "length of a round,\nover K = 0", va="top")
+    axes[0].figure.suptitle("What drafts bring stays, what they cost grows", x=0.02, ha="left",
+                            fontsize=12)
+    return axes
