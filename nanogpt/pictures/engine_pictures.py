@@ -96,7 +96,7 @@ def draw_prices(found, drafts=(4, 8)):
         ax.set(xscale="log", ylim=(0, 4.4))
         ax.set_xticks(readers, readers)
         ax.minorticks_off()
-    axes[0].text(readers[1], prices(found, drafts[0])[0][1] + 0.15, "tokens a round", color=BLUE)
+    axes[0].text(readers[0], 3.75, "tokens a round", color=BLUE)
     axes[0].text(readers[1], 1.35, "length of a round,\nover K = 0", va="top")
     axes[0].figure.suptitle("What drafts bring stays, what they cost grows", x=0.02, ha="left",
                             fontsize=12)
