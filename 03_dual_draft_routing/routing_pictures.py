@@ -4,11 +4,15 @@ Green is the verse head, pink the code head.
 """
 
 import math
+from itertools import product
 from statistics import mean
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
+from nanogpt.bench import gain, tau
 from nanogpt.pictures.plots import (
+    BLUE,
     HEADS,
+    INK,
     new_axes,
     plain_frame,
     tint,
@@ -27,7 +31,7 @@ def draw_says(known):
     known: of routing_room.tell.
     """
     ax = new_axes(height=3.2)
-    for x, (head, kind) in enumerate(((0, "verse"), (1, "verse"), (0, "code"), (1, "code"))):
+    for x, (kind, head) in zip((0, 1, 2.4, 3.4), product(known, (0, 1)), strict=True):
         steps = [step for text in known[kind] for step in text.values()]
         says = mean(8 * step.means[head] for step in steps)
         gets = mean(step.lengths[head] for step in steps)
@@ -36,10 +40,30 @@ def draw_says(known):
         ax.bar(x + 0.2, gets, 0.38, color=tint(color, 0.75))
         ax.text(x - 0.2, 0.06, f"says\n{says:.2f}", ha="center", fontsize="small")
         ax.text(x + 0.2, 0.06, f"gets\n{gets:.2f}", ha="center", fontsize="small")
-    ax.set_xticks(range(4), ["verse head\non verse", "code head\non verse", "verse head\non code",
-                             "code head\non code"])
+    ax.set_xticks((0, 1, 2.4, 3.4), ["verse head", "code head\n", "verse head", "code head\n"])
+    for x, kind in ((0.5, "on verse"), (2.9, "on code")):
+        ax.text(x, -0.2, kind, ha="center", transform=ax.get_xaxis_transform(), weight="bold")
     return plain_frame(ax, "On the same text both say much; one of them gets it", None,
                        "drafts, at a position")
+
+
+def draw_found(found, baseline="code head"):
+    """What each router gains over the better head: bars for texts of one kind, rings for joined
+    ones -> the Axes. found: of routing_room.replayed."""
+    names = [name for name in found if name != baseline][::-1]
+    ax = new_axes(height=3.6)
+    for y, name in enumerate(names):
+        one, joined = (100 * gain(found[name][part], found[baseline][part])[0]
+                       for part in ("both", "joined"))
+        special = name in ("knows p", "the oracle", "one head for both")
+        ax.barh(y, one, color=tint(INK if special else BLUE, 0.35))
+        ax.text(max(one, joined) + 0.6, y, f"{tau(found[name]['both']):.2f}", va="center")
+        ax.plot(joined, y, "o", color=INK, fillstyle="none")
+    ax.set_yticks(range(len(names)), names)
+    ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
+    ax.set(xlabel="% more tokens than the code head; ring: the kind changes", xlim=(-1.5, 23.5))
+    ax.set_title("The record finds nearly all that a fair choice can", x=-0.4)
+    return ax
 
 
 def step_round(args, dataset, device, prompt):

@@ -42,7 +42,7 @@ from nanogpt.bench import (
 )
 from nanogpt.chapter import Loop, Model
 from nanogpt.data import held_out_prompts, untouched_prompts
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.decoding import Context, collect, plain_decode
 from nanogpt.exact.slips import slips
 from nanogpt.sampling import Dice, Sampler
 from train_heads import (
@@ -52,7 +52,7 @@ from train_heads import (
     heads_for_decoding,
     random_heads,
 )
-from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 02
+from tree_attention import TreeDrafter, multi_round, speculate, verify, walk  # chapter 02
 
 MODELS = {
     "heads": Model(  # two draft heads on the target
@@ -105,37 +105,56 @@ LOOPS = [
 # ---------------------------------------------------------------- all heads, at every token
 
 
-def propose_everywhere(target, heads, text, first, kind=0, dice=None):
-    """trees_everywhere -> {position: Proposal}. dice: throws its coins, default none."""
-    return {root: Proposal([agreement(tree, text[root + 1:]) for tree in trees],
-                           [mean_confidence(s) for s in scores], kind,
-                           int(dice.flip(0.5)) if dice else 0)
-            for root, trees, scores in trees_everywhere(
-                target, BothHeads(heads), text, first)}
+def target_expects(context, tree, sampler):
+    """How many drafts of a tree the target itself expects to accept: the sum of its probabilities
+    of the paths. context: has read the text before the tree's root."""
+    probs, paths = verify(context, tree, sampler)[0], [1.0]
+    for token, parent in zip(tree.tokens.tolist()[1:], tree.parents.tolist()[1:], strict=True):
+        paths.append(paths[parent] * float(probs[parent, token]))
+    return sum(paths[1:])
 
 
-def tell(kinds, target, heads, sampler, prompts_of=held_out_prompts):
+def propose_everywhere(target, heads, text, first, kind=0, dice=None, sampler=None):
+    """trees_everywhere -> {position: Proposal}. dice: throws its coins, default none; sampler: with
+    it, the two first heads' trees are judged by target_expects, too."""
+    found, context = {}, Context(target, text[:first])
+    context.prefill()
+    for root, trees, scores in trees_everywhere(target, BothHeads(heads), text, first):
+        due = [target_expects(context, tree, sampler) for tree in trees[:2]] if sampler else (0, 0)
+        found[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
+                               [mean_confidence(s) for s in scores], kind,
+                               int(dice.flip(0.5)) if dice else 0, due)
+        if sampler:
+            context.commit([0], [text[root]])
+    return found
+
+
+def tell(kinds, target, heads, sampler, prompts_of=held_out_prompts, ask_target=True):
     """24 plain texts of each kind -> {kind: prompt + 128 tokens of each}, and known, {kind:
-    propose_everywhere of each}. Prompt i is drawn from Dice(i); prompts_of: see nanogpt/data.py."""
+    propose_everywhere of each}. Prompt i is drawn from Dice(i); prompts_of: see nanogpt/data.py;
+    ask_target: whether the target judges the trees, which takes two forwards a token."""
     texts, known = {}, {}
     for number, kind in enumerate(("verse", "code")):
         prompts = prompts_of(kinds[kind], 24)
         texts[kind] = [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
                        for i, prompt in enumerate(prompts)]
         known[kind] = [propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]),
-                                          number, Dice(i)) for i, text in enumerate(texts[kind])]
+                                          number, Dice(i), sampler if ask_target else None)
+                       for i, text in enumerate(texts[kind])]
     return texts, known
 
 
 # ---------------------------------------------------------------- every router on the same texts
 
 RECORDS = {"its record": None, "its last 8 rounds": 8}  # how many rounds each remembers
-ROUTERS = ("verse head", "code head", "a coin", "the surer head", "the surer, honest", *RECORDS,
-           "each prompt's own head", "one head for both", "the oracle")
+HONEST = "the surer, honest", "the surer, honest by kind"  # see honest_choice
+ROUTERS = ("verse head", "code head", "a coin", "the surer head", *HONEST, *RECORDS,
+           "each prompt's own head", "one head for both", "knows p", "the oracle")
 GAINS = (("a coin", "code head"), ("the surer head", "code head"), ("its record", "code head"),
-         ("the oracle", "code head"), ("the surer head", "a coin"),
-         ("the surer, honest", "the surer head"), ("its record", "the surer head"),
-         ("each prompt's own head", "its record"), ("its record", "one head for both"),
+         ("knows p", "code head"), ("the oracle", "code head"), ("the surer head", "a coin"),
+         *((honest, "the surer head") for honest in HONEST), ("its record", "the surer head"),
+         ("each prompt's own head", "its record"), ("knows p", "its record"),
+         ("its record", "one head for both"), ("knows p", "one head for both"),
          ("the oracle", "one head for both"))
 
 
@@ -151,25 +170,26 @@ def choices(step):
     return {"verse head": 0, "code head": 1,
             "a coin": step.coin,
             "the surer head": route(step.means[:2]),
+            "knows p": route(step.due),  # the target's probabilities, and not its draws
             "the oracle": route(step.lengths[:2]),
             "each prompt's own head": step.kind,
             "one head for both": 2}
 
 
-def honest_choice(step, honest):
-    """The surer head, if what a head says is first multiplied by what it gets for it in this kind
-    of text. honest: of `ratios`."""
-    return route([mean * ratio
-                  for mean, ratio in zip(step.means[:2], honest[step.kind], strict=True)])
+def honest_choice(step, honest, router):
+    """The surer head, if what a head says is first multiplied by what it gets for it, in all texts
+    or in those of this kind. honest: of `ratios`; router: a name in HONEST."""
+    key = step.kind if router == HONEST[1] else None
+    return route([mean * ratio for mean, ratio in zip(step.means[:2], honest[key], strict=True)])
 
 
 def replay(proposals, router, honest=None):
     """The rounds of what propose_everywhere gave. router: a name in `choices`, in RECORDS, or,
-    with `ratios`, "the surer, honest"."""
+    with `ratios`, in HONEST."""
     if router in RECORDS:
         return by_record(proposals, RECORDS[router])
     return rounds_of({root: step.lengths[
-        honest_choice(step, honest) if router == "the surer, honest" else choices(step)[router]]
+        honest_choice(step, honest, router) if router in HONEST else choices(step)[router]]
         for root, step in proposals.items()})
 
 
@@ -218,7 +238,7 @@ def main(argv=None):
     kinds, target, heads = get_kinds(device, args.retrain)
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
         known = tell(kinds, target, heads, Sampler(temperature))[1]
-        others = tell(kinds, target, heads, Sampler(temperature), untouched_prompts)[1]
+        others = tell(kinds, target, heads, Sampler(temperature), untouched_prompts, False)[1]
         print("\ntemperature", temperature)
         print_taus(replayed(known, ROUTERS, ratios(others)), GAINS,
                    ("verse", "code", "both", "joined"))

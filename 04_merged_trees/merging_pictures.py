@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 
 from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
+from nanogpt.bench import tau
 from nanogpt.pictures import plots
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
 from nanogpt.sampling import Sampler
@@ -73,6 +74,28 @@ def draw_trie(trees, scores, trie, trie_scores):
     plots.draw_node(axes["3"], (x, y), texts[row], plots.PURPLE)
     axes["3"].texts[-1].set(clip_on=True, clip_path=plt.Rectangle(
         (x, y - 1), 1, 2, transform=axes["3"].transData))
+
+
+LINES = {  # of draw_rows: {method: its colour and line style}
+    "trie by record": (plots.BLUE, "--"), "trie": (plots.BLUE, "-"),
+    "one head for both": (plots.INK, ":"), "its record": (plots.RED, "-"),
+    "the surer head": (plots.ORANGE, "-")}
+
+
+def draw_rows(found):
+    """Tokens a round against rows, a panel for texts of one kind and one for texts that change.
+
+    found: of merging_room.row_for_row -> the Axes.
+    """
+    panels = plots.new_axes(height=6.4, rows=2)
+    for ax, (kind, tables) in zip(panels, found.items(), strict=True):
+        for name, (color, style) in LINES.items():
+            ax.plot(range(len(tables)), [tau(methods[name]) for methods in tables.values()],
+                    style, color=color, label=name, marker="o", markersize=4)
+        ax.set(xticks=range(len(tables)), xticklabels=tables, ylim=(1.8, 3.1))
+        plots.plain_frame(ax, kind, "draft rows", "tokens a round")
+    panels[0].legend(frameon=False)
+    return panels
 
 
 def step_round(args, dataset, device, prompt):

@@ -1,10 +1,10 @@
-"""Chapter 04's room; and the contest of chapters 03 and 04 where two heads do differ: a target that
-has read verse and code, a head for each of them, one for both.
+"""Chapter 04's room: its loops; and all ways to use two heads row for row, on chapter 03's target
+that has read verse and code, with a head for each of them and one for both.
 
-    python 04_merged_trees/merging_room.py --save nanogpt/measured/second/verse_and_code.json
+    python 04_merged_trees/merging_room.py      # the tables of RESULTS.md, at two temperatures
 
-All methods have equally many draft rows. The walk emits the target's own draws, so one plain text
-serves all of them: it is decoded again with each, see nanogpt/bench.py. No clock is read.
+The walk emits the target's own draws, so one plain text serves all methods: it is decoded again
+with each, see nanogpt/bench.py. No clock is read.
 """
 
 import sys
@@ -12,16 +12,15 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
-import json
-from collections import defaultdict
+import math
+from collections import defaultdict, deque
+from dataclasses import dataclass
 from importlib import import_module
 
 from nanogpt import cli
 from dual_draft_routing import (  # chapter 03
     BothHeads,
     HeadDrafter,
-    HeadLevels,
-    RecordLevels,
     RoutedLevels,
     colder,
     confidence,
@@ -35,6 +34,7 @@ from merged_trees import (
     accept_paths,
     draw_in_both_keep_longer,
     path_matrix,
+    prefixes,
     trie_merge,
 )
 from merging_grow import grow_merged, grow_trie
@@ -42,17 +42,14 @@ from nanogpt.bench import (
     Proposal,
     agreement,
     by_record,
-    calibration,
     gain,
     in_pieces,
-    ratio_error,
     rounds_of,
     tau,
     trees_everywhere,
 )
 from nanogpt.chapter import Loop
-from nanogpt.checkpoint import write_whole
-from nanogpt.data import held_out_prompts, untouched_prompts
+from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact.enumeration import (
     loop_distribution,
@@ -92,219 +89,179 @@ def in_turn(scores):
     return [-order.index(score) for score in scores]
 
 
-def accepted(trees, scores, future, kind, n, honest=None):
+def accepted(trees, scores, future, kind, n):
     """{method: accepted drafts, mean confidence} of n draft rows, if `future` comes next.
 
-    trees, scores: of a head for verse, one for code, one for both; kind: 0 in verse, 1 in code;
-    honest: of `honesty`; with them, what a head says is first multiplied by what it gets for it on
-    other texts, of all kinds or of this one.
+    trees, scores: of a head for verse, one for code, one for both; kind: 0 in verse, 1 in code.
     """
     def best(scores, *heads, budget=n):
         tree, logs = trie_merge([trees[h] for h in heads], [scores[h] for h in heads], budget)
         return agreement(tree, future), mean_confidence(logs)
 
-    def routed(ratios):
-        return alone[route([mean * x for (_, mean), x in zip(alone[:2], ratios, strict=True)])]
-
     alone = [best(scores, head) for head in range(3)]
-    found = {"verse head": alone[0],  # the two first, for by_record
-             "code head": alone[1],
-             "prompt's own head": alone[kind],
-             "the other head": alone[1 - kind],
-             "trained on both": alone[2],
-             # Every path lies in one of the trees: the union reaches as far as the better one.
-             "side by side": max(best(scores, head, budget=n // 2) for head in (0, 1)),
-             "routed": routed([1, 1]),
-             "trie in turns": best([in_turn(logs) for logs in scores], 0, 1),
-             "trie": best(scores, 0, 1),
-             "oracle": max(alone[:2])}
-    if honest:
-        found["routed, honest"] = routed(honest[None])
-        found["routed, honest in its kind"] = routed(honest[kind])
-    return found
+    return {"verse head": alone[0],  # the two first, for by_record
+            "code head": alone[1],
+            "prompt's own head": alone[kind],
+            "one head for both": alone[2],
+            # Every path lies in one of the trees: the union reaches as far as the better one.
+            "side by side": max(best(scores, head, budget=n // 2) for head in (0, 1)),
+            "the surer head": alone[route([mean for _, mean in alone[:2]])],
+            "trie in turns": best([in_turn(logs) for logs in scores], 0, 1),
+            "trie": best(scores, 0, 1),
+            "the oracle": max(alone[:2])}
 
 
-def positions(target, kinds, heads, sampler, most, prompts_of, count=24):
+def positions(target, kinds, heads, sampler, most, count=24):
     """`count` plain texts of each kind, 128 tokens behind their prompts, and what each head would
     draft below each token: yields kind, number of the text, root, trees, scores, what comes next.
 
-    kinds, heads: see get_kinds; most: draft rows of a tree; prompts_of: see nanogpt/data.py.
+    kinds, heads: see get_kinds; most: draft rows of a tree.
     """
     drafter = BothHeads([HeadDrafter(head, budget=most) for head in heads.values()])
     for kind, name in enumerate(("verse", "code")):
-        for i, prompt in enumerate(prompts_of(kinds[name], count)):
+        for i, prompt in enumerate(held_out_prompts(kinds[name], count)):
             text = prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
             for root, trees, scores in trees_everywhere(target, drafter, text, len(prompt)):
                 yield kind, i, root, trees, scores, text[root + 1:]
 
 
-def honesty(budgets, places):
-    """{n: gets over says}, see bench.calibration. places: of `positions`, on other prompts."""
-    opinions = {n: [] for n in budgets}
-    for kind, _, _, trees, scores, future in places:
-        for n in budgets:
-            cut = [trie_merge([trees[h]], [scores[h]], n) for h in (0, 1)]
-            opinions[n].append((kind, [(agreement(tree, future), sum(confidence(logs)))
-                                       for tree, logs in cut]))
-    return {n: calibration(seen) for n, seen in opinions.items()}
-
-
 RECORDS = {"its record": None, "its last 8 rounds": 8, "its last 2 rounds": 2}  # see by_record
+WEIGHED = {"trie, mean": 0, "trie by record": None}  # rounds remembered, see by_weight
 
 
-def everywhere(budgets, places, honest=None):
+@dataclass
+class Drafted(Proposal):
+    """A Proposal that keeps the two heads' trees and scores."""
+
+    trees: list = ()
+    scores: list = ()
+
+
+def everywhere(budgets, places):
     """-> the methods' names, and what each accepts below every token: {n: {(kind, number of the
-    text): {position: Proposal}}}, its entries in the order of the names. places: of `positions`."""
+    text): {position: Drafted}}}, its entries in the order of the names. places: of `positions`."""
     known = {n: defaultdict(dict) for n in budgets}
     for kind, i, root, trees, scores, future in places:
         for n in budgets:
-            found = accepted(trees, scores, future, kind, n, honest and honest[n])
-            known[n][kind, i][root] = Proposal(*zip(*found.values(), strict=True), kind)
+            found = accepted(trees, scores, future, kind, n)
+            known[n][kind, i][root] = Drafted(
+                *zip(*found.values(), strict=True), kind, future=future, trees=trees[:2],
+                scores=scores[:2])
     return list(found), known
 
 
-def written(names, texts):
-    """Each text, written with each method -> {method: rounds of every text}. texts: a list of
-    {position: Proposal}."""
+def weigh(trees, scores, weights):
+    """Scores of the weighted mean of two heads' confidences; who did not guess a prefix gives it 0.
+
+    weights: one for each head, that sum to 1 -> a list for each tree, as `scores`.
+    """
+    paths, mixed = [prefixes(tree) for tree in trees], defaultdict(float)
+    for own, logs, weight in zip(paths, scores, weights, strict=True):
+        for path, c in zip(own[1:], confidence(logs), strict=True):
+            mixed[path] += weight * c
+    # Not above the root's, whatever rounding does: a child's score is never above its parent's.
+    return [[0.0, *(min(0.0, math.log(mixed[path])) for path in own[1:])] for own in paths]
+
+
+def by_weight(steps, n, last=None):
+    """Decode a text again -> the accepted drafts of every round, with tries of n rows in which a
+    head's confidence weighs as much as what its trees of the rounds before hold of the text.
+
+    steps: {position: Drafted}; last: how many rounds are remembered, default all; 0: equal weights.
+    """
+    accepted, roots, root = [], deque(maxlen=last), min(steps)
+    while root in steps:
+        got = [1 + sum(min(steps[past].lengths[head], root - past) for past in roots)
+               for head in (0, 1)]  # as in by_record
+        step = steps[root]
+        scores = weigh(step.trees, step.scores, [one / sum(got) for one in got])
+        accepted.append(agreement(trie_merge(step.trees, scores, n)[0], step.future))
+        roots.append(root)
+        root += 1 + accepted[-1]
+    return accepted
+
+
+def written(names, texts, n):
+    """Each text, written with each method of n rows -> {method: rounds of every text}. texts: a
+    list of {position: Drafted}."""
     return {name: [rounds_of({root: step.lengths[i] for root, step in text.items()})
                    for text in texts] for i, name in enumerate(names)} | {
-        name: [by_record(text, last) for text in texts] for name, last in RECORDS.items()}
+        name: [by_record(text, last) for text in texts] for name, last in RECORDS.items()} | {
+        name: [by_weight(text, n, last) for text in texts] for name, last in WEIGHED.items()}
 
 
-def replayed(budgets, places, honest=None):
-    """The same texts, written with each method -> {n: {method: rounds of every text}}."""
-    names, known = everywhere(budgets, places, honest)
-    return {n: written(names, list(texts.values())) for n, texts in known.items()}
-
-
-SHOWN = {  # the lesson's table: {row: its method}
-    "the surer head": "routed", **{name: name for name in (
-        *RECORDS, "side by side", "trie in turns", "trie")},
-    "prompt's own head": "prompt's own head", "one head for both": "trained on both",
-    "the oracle": "oracle"}
 PIECE = 32  # tokens of one kind, in a text that changes between both
+KEPT, CHANGING = "the kind stays", f"it changes every {PIECE} tokens"
 
 
-def row_for_row(target, kinds, heads, sampler, budgets):
-    """24 texts of each kind -> {column: {method: rounds of every text}}: a column for each budget,
-    and one for the largest on texts whose kind changes."""
+def row_for_row(target, kinds, heads, sampler, budgets, count=24):
+    """`count` texts of each kind -> {KEPT or CHANGING: {n: {method: rounds of every text}}}."""
     names, known = everywhere(budgets, positions(target, kinds, heads, sampler, max(budgets),
-                                                 held_out_prompts))
-    found = {f"{n} rows": written(names, list(texts.values())) for n, texts in known.items()}
-    texts = known[max(budgets)]
-    return found | {f"{max(budgets)} rows, changing": written(names, [
-        in_pieces([texts[0, i], texts[1, i]], PIECE) for i in range(len(texts) // 2)])}
+                                                 count))
+    found = {KEPT: {}, CHANGING: {}}
+    for n, texts in known.items():
+        found[KEPT][n] = written(names, list(texts.values()), n)
+        found[CHANGING][n] = written(names, [in_pieces([texts[0, i], texts[1, i]], PIECE)
+                                             for i in range(count)], n)
+    return found
 
 
-def print_rows(found):
-    """The lesson's table: tau of each method, and how far it is ahead of the trie. found: of
-    row_for_row."""
-    def cells(methods, name):
-        ahead = gain(methods[name], methods["trie"])
-        return (f"{tau(methods[name]):.2f}",
-                "" if name == "trie" else "{:+.1%} \u00b1 {:.1%}".format(*ahead))
+# With what the trie is compared.
+RIVALS = ("the surer head", "its record", "its last 8 rounds", "its last 2 rounds", "side by side",
+          "trie in turns", *WEIGHED, "prompt's own head", "one head for both")
 
+
+def print_rows(found, budgets, rivals=RIVALS):
+    """How far the trie is ahead of each rival. found: of row_for_row."""
     cli.print_table(
-        ["tokens a round", *(title for column in found for title in (column, "over the trie"))],
-        [[row, *(cell for methods in found.values() for cell in cells(methods, name))]
-         for row, name in SHOWN.items()])
+        ["the trie writes more than", *(f"{n} rows: {kind}" for kind in found for n in budgets)],
+        [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n]["trie"], tables[n][name]))
+                  for tables in found.values() for n in budgets)] for name in rivals])
 
 
-# ---------------------------------------------------------------- the contest of 03 and 04
+class MixedLevels(RoutedLevels):
+    """Drafts drawn from the mean of two heads' distributions: one q, which the judge is told."""
+
+    def level(self, tokens, parents):
+        """See HeadLevels.level."""
+        first, second = (head.level(tokens, parents) for head in self.heads)
+        return first.logaddexp(second)
 
 
-def drawn(target, kinds, heads, sampler, count, k=4):
-    """Chains of k that are drawn, of one head: no replay, for here drafts make the text -> {method:
-    rounds of every text}."""
-    verse, code, both = heads.values()
-    found = defaultdict(list)
-    for kind, name in enumerate(("verse", "code")):
-        methods = {"prompt's own head": lambda kind=kind: HeadLevels((verse, code)[kind]),
-                   "the other head": lambda kind=kind: HeadLevels((code, verse)[kind]),
-                   "trained on both": lambda: HeadLevels(both),
-                   "routed before the draws": lambda: RoutedLevels([verse, code]),
-                   "its record before the draws": lambda: RecordLevels([verse, code])}
-        for i, prompt in enumerate(untouched_prompts(kinds[name], count)):
-            for method in methods:
-                dice = Dice(i)
-                drafter = TreeDrafter(methods[method](), (1,) * k, sampler, dice)
-                steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
-                found[method].append(collect(steps, 128).accepted)
+def drawn_from_both(target, kinds, heads, sampler, k=4, count=24):
+    """Chains of k, drawn from the mean of the verse head's q and the code head's -> the rounds of
+    `count` texts of each kind. No replay, for here drafts make the text."""
+    found, pair = [], [heads["verse"], heads["code"]]
+    for kind in ("verse", "code"):
+        for i, prompt in enumerate(held_out_prompts(kinds[kind], count)):
+            dice = Dice(i)
+            drafter = TreeDrafter(MixedLevels(pair), (1,) * k, sampler, dice)
+            steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
+            found.append(collect(steps, 128).accepted)
     return found
-
-
-def second_contest(target, kinds, heads, temperatures, budgets, count):
-    """Everything about two heads that differ, ready for JSON -> {temperature: {rows or "drawn":
-    {method: [accepted drafts, rounds] of every text}, "ratios": ..}}."""
-    found = {}
-    for T in temperatures:
-        sampler, most = Sampler(T), max(budgets)
-        # Ratios from prompts on which budgets were chosen; methods on those that nobody has seen.
-        honest = honesty(budgets, positions(target, kinds, heads, sampler, most, held_out_prompts,
-                                            count))
-        rows = replayed(budgets, positions(target, kinds, heads, sampler, most, untouched_prompts,
-                                           count), honest)
-        rows["drawn"] = drawn(target, kinds, heads, sampler, count)
-        found[f"{T:g}"] = {str(n): {method: [[sum(text), len(text)] for text in texts]
-                                    for method, texts in methods.items()}
-                           for n, methods in rows.items()} | {
-            "ratios": {str(n): {("verse", "code", "all")[2 if kind is None else kind]: ratio
-                                for kind, ratio in kinds_of.items()}
-                       for n, kinds_of in honest.items()}}
-    return found
-
-
-def rounds_again(texts):
-    """[accepted drafts, rounds] of each text -> rounds for bench.tau and bench.gain, which ask for
-    their sum and their number only."""
-    return [[total] + [0] * (n - 1) for total, n in texts]
-
-
-def print_second(found):
-    """A table for each temperature: tau of every method, and how much more than routing it has.
-
-    found: of second_contest.
-    """
-    for T, tables in found.items():
-        for rows, methods in tables.items():
-            if rows == "ratios":
-                continue
-            taus = {name: rounds_again(texts) for name, texts in methods.items()}
-            routed = "routed before the draws" if rows == "drawn" else "routed"
-            print(f"\ntemperature {T}, " + ("drawn chains of 4" if rows == "drawn" else
-                                            f"{rows} draft rows"))
-            cli.print_table(["method", "tau", "+-", f"over {routed}"], [
-                [name, f"{tau(rounds):.2f}",
-                 f"{ratio_error(*zip(*methods[name], strict=True)):.2f}",
-                 "" if name == routed else "{:+.1%} +- {:.1%}".format(*gain(rounds, taus[routed]))]
-                for name, rounds in sorted(taus.items(), key=lambda item: -tau(item[1]))])
-        for rows, ratios in tables["ratios"].items():
-            print(f"\n{rows} rows, gets over says: " + "; ".join(
-                f"{kind}: verse head {verse:.2f}, code head {code:.2f}"
-                for kind, (verse, code) in ratios.items()))
 
 
 def main(argv=None):
     p = cli.parser("Two heads that differ: who drafts best, row for row?")
-    p.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.5, 1.0])
-    p.add_argument("--budgets", type=int, nargs="+", default=[8, 16], help="draft rows")
-    p.add_argument("--prompts", type=int, default=24, help="texts of each kind")
-    p.add_argument("--save", type=Path, help="a JSON file for what was found")
+    p.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32], help="draft rows")
+    p.add_argument("--prompts", type=int, default=24, help="texts of each kind, at least 2")
     args = p.parse_args(argv)
     if args.prompts < 2 or min(args.budgets) < 2:
         raise ValueError(f"prompts is {args.prompts} and budgets {args.budgets}; each must be at "
                          "least 2")
-    for T in args.temperatures:
-        Sampler(T)  # raises ValueError for a negative one
-    if args.save:
-        cli.writable(args.save)
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain)
-    found = second_contest(target, kinds, heads, args.temperatures, args.budgets, args.prompts)
-    print_second(found)
-    if args.save:
-        text = json.dumps(found, separators=(",", ":")).replace(']],"', ']],\n"')
-        write_whole(args.save, f"{text}\n".encode())
+    for T in (0.5, 1.0):
+        found = row_for_row(target, kinds, heads, Sampler(T), args.budgets, args.prompts)
+        for kind, tables in found.items():
+            print(f"\ntemperature {T}, {kind}")
+            cli.print_table(["tokens a round", *(f"{n} rows" for n in tables)], [
+                [name, *(f"{tau(methods[name]):.2f}" for methods in tables.values())]
+                for name in next(iter(tables.values()))])
+        print()
+        print_rows(found, args.budgets)
+    mixed = drawn_from_both(target, kinds, heads, Sampler(1), count=args.prompts)
+    print(f"\ntemperature 1, four guesses drawn from the mean of both heads: {tau(mixed):.2f}")
 
 
 # ---------------------------------------------------------------- what goes wrong

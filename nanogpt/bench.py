@@ -352,12 +352,16 @@ def rounds_of(lengths):
 @dataclass
 class Proposal:
     """Several drafters' trees below one token of a text: for each the accepted drafts (the target's
-    own token not counted) and the mean confidence. kind: of the text; coin: 0 or 1, by chance."""
+    own token not counted) and the mean confidence. kind: of the text; coin: 0 or 1, by chance; due:
+    how many drafts of each tree the target expects to accept, if it was asked; future: the tokens
+    that come next, for who asks for them."""
 
     lengths: list
     means: list
     kind: int = 0
     coin: int = 0
+    due: list = (0, 0)
+    future: list = ()
 
 
 def by_record(steps, last=None):
@@ -387,8 +391,9 @@ def in_pieces(texts, every):
     for start in range(0, max(map(len, texts)), every):
         for text in texts:
             piece = text[start:start + every]
-            steps += [replace(step, lengths=[min(n, len(piece) - 1 - i) for n in step.lengths])
-                      for i, step in enumerate(piece)]
+            steps += [replace(step, lengths=[min(n, left) for n in step.lengths],
+                              future=step.future[:left])
+                      for left, step in zip(range(len(piece))[::-1], piece, strict=True)]
     return dict(enumerate(steps))
 
 
