@@ -5,7 +5,6 @@ Green is the verse head, pink the code head.
 
 import math
 from itertools import product
-from statistics import mean
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
 from nanogpt.bench import gain, tau
@@ -19,6 +18,7 @@ from nanogpt.pictures.plots import (
 )
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
 from nanogpt.sampling import Sampler
+from routing_room import opinion
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
@@ -26,23 +26,22 @@ NAMES = "the verse head", "the code head"
 
 
 def draw_says(known):
-    """What each head says that it will get, beside what it gets, kind by kind -> the Axes.
-
-    known: of routing_room.tell.
-    """
-    ax = new_axes(height=3.2)
-    for x, (kind, head) in zip((0, 1, 2.4, 3.4), product(known, (0, 1)), strict=True):
+    """What each head says that it will get, beside what it gets, kind by kind; below, how often it
+    is taken rightly and wrongly -> the Axes. known: of routing_room.tell."""
+    ax, places, names = new_axes(height=3.6), (0, 1, 2.4, 3.4), []
+    for x, (kind, head) in zip(places, product(known, (0, 1)), strict=True):
         steps = [step for text in known[kind] for step in text.values()]
-        says = mean(8 * step.means[head] for step in steps)
-        gets = mean(step.lengths[head] for step in steps)
+        says, gets, right, wrong = opinion(steps, head)
         color = HEADS[head]
         ax.bar(x - 0.2, says, 0.38, color="white", edgecolor=color, linewidth=2)
         ax.bar(x + 0.2, gets, 0.38, color=tint(color, 0.75))
         ax.text(x - 0.2, 0.06, f"says\n{says:.2f}", ha="center", fontsize="small")
         ax.text(x + 0.2, 0.06, f"gets\n{gets:.2f}", ha="center", fontsize="small")
-    ax.set_xticks((0, 1, 2.4, 3.4), ["verse head", "code head\n", "verse head", "code head\n"])
+        names.append(f"{('verse', 'code')[head]} head\nright {right:.0%}\nwrong {wrong:.0%}")
+    ax.set_xticks(places, names)
     for x, kind in ((0.5, "on verse"), (2.9, "on code")):
-        ax.text(x, -0.2, kind, ha="center", transform=ax.get_xaxis_transform(), weight="bold")
+        ax.text(x, 1.8, kind, ha="center", weight="bold")
+    ax.set(ylim=(0, 2), yticks=(0, 0.5, 1, 1.5))
     return plain_frame(ax, "On the same text both say much; one of them gets it", None,
                        "drafts, at a position")
 
@@ -61,7 +60,8 @@ def draw_found(found, baseline="code head"):
         ax.plot(joined, y, "o", color=INK, fillstyle="none")
     ax.set_yticks(range(len(names)), names)
     ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
-    ax.set(xlabel="% more tokens than the code head; ring: the kind changes", xlim=(-1.5, 23.5))
+    ax.set(xlabel="% more tokens than the code head alone\n(ring: the kind changes once)",
+           xlim=(-1.5, 23.5))
     ax.set_title("The record finds nearly all that a fair choice can", x=-0.4)
     return ax
 

@@ -202,33 +202,42 @@ def replayed(known, routers, honest=None):
                      for part, texts in parts.items()} for router in routers}
 
 
+def print_gains(found, gains):
+    """What is gained on both kinds. found: of `replayed`; gains: pairs of a router and the one that
+    it is compared with."""
+    for router, other in gains:
+        share, error = gain(found[router]["both"], found[other]["both"])
+        print(f"{router}, over {other}:".ljust(48), f"{share:+.1%} \u00b1 {error:.1%}")
+
+
 def print_taus(found, gains=(), parts=("verse", "code", "both")):
-    """tau of each router, and what is gained on both kinds. found: of `replayed`; gains: pairs of a
-    router and the one that it is compared with."""
+    """tau of each router, and print_gains."""
     cli.print_table(["tokens a round", *parts], [
         [router, *(f"{tau(rounds[part]):.2f}" for part in parts)]
         for router, rounds in found.items()])
     print()
-    cli.print_table(["", "more tokens, \u00b1 two standard errors"], [
-        [f"{router}, over {other}", "{:+.1%} \u00b1 {:.1%}".format(
-            *gain(found[router]["both"], found[other]["both"]))] for router, other in gains])
+    print_gains(found, gains)
+
+
+def opinion(steps, head):
+    """-> the drafts that a head expects, those that it gets, and how often the surer-head router
+    takes it where it reaches further (right), and where the other does (wrong)."""
+    ahead = [(step.lengths[head] - step.lengths[1 - head]) * (route(step.means[:2]) == head)
+             for step in steps]
+    return (mean(8 * step.means[head] for step in steps),
+            mean(step.lengths[head] for step in steps),
+            mean(a > 0 for a in ahead), mean(a < 0 for a in ahead))
 
 
 def print_opinions(known):
-    """What each head expects of itself at a position, and what the target would have accepted; how
-    often the router takes it where it reaches further (right), and where the other does (wrong).
-    known: of tell."""
+    """`opinion` of each head on each kind. known: of tell."""
     rows = []
     for kind, texts in known.items():
-        steps = [step for text in texts for step in text.values()]
         for head, name in enumerate(known):
-            expects = mean(8 * step.means[head] for step in steps)
-            accepted = mean(step.lengths[head] for step in steps)
-            ahead = [(step.lengths[head] - step.lengths[1 - head]) * (route(step.means[:2]) == head)
-                     for step in steps]
-            rows.append([f"{name}/{kind}", f"{expects:.2f}", f"{accepted:.2f}",
-                         f"{accepted / expects:.2f}", f"{mean(a > 0 for a in ahead):.0%}",
-                         f"{mean(a < 0 for a in ahead):.0%}"])
+            says, gets, right, wrong = opinion([step for text in texts for step in text.values()],
+                                               head)
+            rows.append([f"{name}/{kind}", f"{says:.2f}", f"{gets:.2f}", f"{gets / says:.2f}",
+                         f"{right:.0%}", f"{wrong:.0%}"])
     cli.print_table(["head/where", "says", "gets", "ratio", "right", "wrong"], rows)
 
 

@@ -43,7 +43,7 @@ def draw_trap():
     ax.set_title("Both heads guess a: written with .50 + .25 = .75")
 
 
-def draw_trie(trees, scores, trie, trie_scores):
+def draw_trie(trees, scores, trie):
     """Two heads' trees, and below them what the trie keeps, with the probability of each path.
 
     Half green, half pink: both heads guessed it; dashed: it has no row; grey: the root.
@@ -66,11 +66,13 @@ def draw_trie(trees, scores, trie, trie_scores):
     for head, (tree, logs) in enumerate(zip(trees, scores, strict=True)):
         draw(str(head + 1), f"head {head + 1} guesses", tree, logs, [
             plots.HEADS[head] if path in kept else plots.GREY for path in prefixes(tree)])
-    groups = owners(trie, trees)
-    texts = draw("3", "the trie: one row for a, so g gets in", trie, trie_scores, [
-        (plots.GREY, *plots.HEADS, plots.GREEN)[who] for who in groups])
+    whole, logs = trie_merge(trees, scores, 99)  # the trie's rows come first
+    groups = owners(whole, trees)
+    texts = draw("3", "the trie: one row for a, so g gets in", whole, logs, [
+        (plots.GREY, *plots.HEADS, plots.GREEN)[who * (row < len(trie))]
+        for row, who in enumerate(groups)])
     row = groups.index(3)  # the one that both guessed: its right half in pink
-    x, y = trie.depths[row], plots.tree_rows(trie.children)[row]
+    x, y = whole.depths[row], plots.tree_rows(whole.children)[row]
     plots.draw_node(axes["3"], (x, y), texts[row], plots.PURPLE)
     axes["3"].texts[-1].set(clip_on=True, clip_path=plt.Rectangle(
         (x, y - 1), 1, 2, transform=axes["3"].transData))

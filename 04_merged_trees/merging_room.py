@@ -191,7 +191,7 @@ def written(names, texts, n):
 
 
 PIECE = 32  # tokens of one kind, in a text that changes between both
-KEPT, CHANGING = "the kind stays", f"it changes every {PIECE} tokens"
+KEPT, CHANGING = "The kind stays", f"The kind changes every {PIECE} tokens"
 
 
 def row_for_row(target, kinds, heads, sampler, budgets, count=24):
@@ -214,7 +214,8 @@ RIVALS = ("the surer head", "its record", "its last 8 rounds", "its last 2 round
 def print_rows(found, budgets, rivals=RIVALS):
     """How far the trie is ahead of each rival. found: of row_for_row."""
     cli.print_table(
-        ["the trie writes more than", *(f"{n} rows: {kind}" for kind in found for n in budgets)],
+        ["the trie writes more than", *(f"{n} rows" + (kind == CHANGING) * ", changing"
+                                        for kind in found for n in budgets)],
         [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n]["trie"], tables[n][name]))
                   for tables in found.values() for n in budgets)] for name in rivals])
 

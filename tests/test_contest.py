@@ -429,7 +429,7 @@ def readers():
 def test_decoding_a_text_again_is_decoding_it(readers):
     """Greedy, row for row: every method of the replay accepts what its real decoder accepts."""
     target, heads = readers
-    found = merging_room.row_for_row(target, KINDS, heads, Sampler(0), (4, 8), 1)["the kind stays"]
+    found = merging_room.row_for_row(target, KINDS, heads, Sampler(0), (4, 8), 1)["The kind stays"]
     m = SimpleNamespace(target=target, heads=list(heads.values())[:2])
     loops = {loop.name: loop for chapter in chapters() for loop in chapter.loops}
     head = ["head 1 alone, {} nodes", "head 2 alone, {} nodes"]
