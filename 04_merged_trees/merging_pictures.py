@@ -96,7 +96,7 @@ def draw_rows(found):
                     style, color=color, label=name, marker="o", markersize=4)
         ax.set(xticks=range(len(tables)), xticklabels=tables, ylim=(1.8, 3.1))
         plots.plain_frame(ax, kind, "draft rows", "tokens a round")
-    panels[0].legend(frameon=False)
+    panels[0].legend(frameon=False, loc="lower right")
     return panels
 
 
