@@ -552,7 +552,7 @@ def test_what_a_head_says_and_gets(capsys):
 
 
 def test_how_far_each_method_is_ahead(capsys):
-    """Rounds of two tokens, where the trie has three; a chain that takes more is the slower one."""
+    """Rounds of two tokens, where the trie has three."""
     names = ["trie", *merging_room.RIVALS]
     merging_room.print_rows(
         {"stays": {8: {name: [[1 + (name == "trie")]] * 2 for name in names}}}, [8])
