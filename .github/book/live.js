@@ -27,7 +27,7 @@ const write = passes => { while (run && letters() < goal && rounds.length < pass
 
 function begin(quick, from = 1) {  // quick: written at once, as when a slider moves; from: a tick
   const text = typed();
-  if (!text.length) return ui.note.textContent = "Type at least one letter.";
+  if (!spell(text).trim()) return ui.note.textContent = "Type at least one letter.";
   run = new Speculation(target, drafter, text, chosen().temperature, seeded(Math.abs(form.seed.value)));
   before = spell(text.slice(-300));
   rounds = [{ emitted: [run.root] }];
@@ -131,9 +131,10 @@ function reads(row) {
   target.forward(text, cache);
   cache.commit(range(text.length));
   const [right, p] = [own, mask].map(rows => sampler(read(target, cache, trace, rows)[row], 1));
+  const other = mask[row].some((seen, i) => seen && !own[row][i]);
   ui.reads.textContent = `Row ${row} reads '${trace.context.slice(-9)}${spell(trace.tokens.filter((_, i) => mask[row][i]))}' and would go on with `
     + `${listed(highest(p, 3).map(token => `'${visible(data.letters[token])}' ${digits(p[token])}`))}.`
-    + (leaky ? ` ${digits(distance(right, p))} of that is wrong: other branches leak in.` : "");
+    + (other ? ` ${digits(distance(right, p))} of that is wrong: other branches leak in.` : "");
   trace.sees = mask.map(seen => range(seen.length).filter(i => seen[i]));
   const verify = trace.frames.findIndex(f => f.verb === "verify");
   trace.frames[verify].focus = [row];
@@ -202,7 +203,12 @@ ui.pause.onclick = () => {
 };
 ui.measure.onclick = measure;
 copies(ui.link, () => location.href);
-ui.form.onsubmit = event => { event.preventDefault(); duel(); begin(); };
+ui.form.onsubmit = event => {
+  event.preventDefault();
+  duel();
+  begin();
+  ui.story.previousElementSibling.scrollIntoView({ block: "nearest", behavior: "smooth" });  // on a phone it is far above
+};
 const said = () => {
   for (const output of document.querySelectorAll("output")) output.textContent = output.parentNode.querySelector("input").value;
   const kind = form.rule.value;
