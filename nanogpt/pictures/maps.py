@@ -102,16 +102,19 @@ def draw_ground(ax, right, top, steepest):
 
 
 def draw_number(ax, number, point, taken, color):
-    """A number at its point (price, tokens); where another one is, further out on the same ray, so
-    that its place says the same speed-up. taken: grows."""
-    place, (right, top) = point, (ax.get_xlim()[1], ax.get_ylim()[1])
-    while any(abs(place[0] - x) < 0.05 * right and abs(place[1] - y) < 0.06 * top
-              for x, y in taken):
-        place = 1.06 * place[0], 1.06 * place[1]
-    taken.append(place)
+    """A dot at its point (price, tokens), and its number beside it, at the end of a thin line: off
+    the rays, so that nobody takes the number's place for a point. taken: grows."""
+    right, top = ax.get_xlim()[1], ax.get_ylim()[1]
+    # Away from the ray, further and further, on its upper side first.
+    steps = [side * n for n in range(1, 9) for side in (1, -1)]
+    places = [(point[0] - 0.035 * right * n, point[1] + 0.045 * top * n) for n in steps]
+    place = next((p for p in places if 0 < p[0] < right and 0 < p[1] < top and not any(
+        abs(p[0] - x) < 0.05 * right and abs(p[1] - y) < 0.06 * top for x, y in taken)), places[0])
+    taken += [place, point]
     ax.plot(*zip(point, place, strict=True), color=color, linewidth=1, zorder=5)
-    ax.plot(*place, "o", color=color, markersize=16, zorder=6)
-    ax.text(*place, number, color="white", ha="center", va="center_baseline", zorder=7)
+    ax.plot(*point, "o", color=color, markersize=8, zorder=6)
+    ax.plot(*place, "o", color="white", markeredgecolor=color, markersize=15, zorder=7)
+    ax.text(*place, number, color=color, ha="center", va="center_baseline", zorder=8)
 
 
 def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None):
