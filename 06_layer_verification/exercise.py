@@ -14,8 +14,8 @@ from block_rules import TINY
 # * Block verification in one line. The accepted path goes through a node with probability a;
 # below it a token was drawn, with probability q, and the target gives it p. With which
 # probability does the path go through both? It is as large as can be: a token is offered with
-# q, and wanted where the path gets so far. weight is a, target p, draft q: three arrays (B,), a
-# chain each -> (B,). Nothing is divided by 0.
+# q, and wanted where the path gets so far. weight is a, target p, draft q: three numbers, or
+# three arrays (B,), a chain each -> the like. Nothing is divided by 0.
 # About 1 line, 5 minutes.
 # Example: a = 1, p = .1, q = .5; a = .2, p = .9, q = .5; a = .2, p = .1, q = .5 -> [0.2, 0.36,
 #   0.04]
@@ -90,4 +90,4 @@ def stop_probabilities(scores, flow):
     raise NotImplementedError("not yet: stop_probabilities")
 
 
-# make_exercises.py knows by this line whether you have written here: 3b9f7496a945
+# make_exercises.py knows by this line whether you have written here: 3afdcf6d348c

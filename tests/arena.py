@@ -21,9 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = map(str, [ROOT, ROOT / "tests"])
 
 import os
-import queue
 import subprocess
-import threading
 import time
 
 import grade
@@ -52,8 +50,7 @@ class Judge(grade.Judge):
             [sys.executable, str(ROOT / "tests" / "arena_file.py"), str(path)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="ascii", errors="replace",
             start_new_session=True)
-        self.lines = queue.Queue(maxsize=1000)
-        threading.Thread(target=self.read, daemon=True).start()
+        self.listen()
 
     def events(self):
         """-> the messages, up to the last one."""

@@ -116,7 +116,7 @@ BLANKS = [
         a; below it a token was drawn, with probability q, and the target gives it p. With which
         probability does the path go through both? It is as large as can be: a token is offered
         with q, and wanted where the path gets so far. weight is a, target p, draft q: three
-        arrays (B,), a chain each -> (B,). Nothing is divided by 0.""",
+        numbers, or three arrays (B,), a chain each -> the like. Nothing is divided by 0.""",
         ("What is wanted is not p: the path gets to this node with a only.",
          "How much is wanted of this token, and how much is offered, if all its draws are? What "
          "flows is a share of the draws."),
@@ -127,6 +127,9 @@ BLANKS = [
                 [0.2, 0.36, 0.04]),
             "a = 1, p = .9, q = .5; a = .8, p = .9, q = .5": (
                 (np.array([1, 0.8]), np.array([0.9, 0.9]), np.array([0.5, 0.5])), [1, 1]),
+            "a = 1, p = .1, q = .5, as numbers": ((1.0, 0.1, 0.5), 0.2),
+            "a = 1, p = 5e-5, q = 1e-4": ((np.array([1.0]), np.array([5e-5]), np.array([1e-4])),
+                                          [0.5]),
             "q = 0, which is never drawn: a number": (lambda f: np.isfinite(f(
                 np.array([0.5]), np.array([0.0]), np.array([0.0]))).all(), True),
         },

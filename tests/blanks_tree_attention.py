@@ -126,6 +126,13 @@ def read(tree, length=20):
     return lambda f: f(Reads(length), tree, Sampler(1))
 
 
+def handed_on(f):
+    """-> the temperature of the sampler that the context is given."""
+    context = Reads(3)
+    context.verify = lambda tokens, sampler, positions, mask: (sampler.temperature, "hidden")
+    return f(context, TREE, Sampler(0.5))
+
+
 def every_draw(probs, n):
     """All lists of tokens that may come, with their probability."""
     probs = torch.tensor(probs).double()
@@ -174,7 +181,8 @@ BLANKS = [
         },
         more=lambda: {f"tokens {tree.tokens.tolist()}, parents {tree.parents.tolist()}, behind "
                       f"{seed} rows": read(tree, seed) for seed, tree in enumerate(
-                          Tree(*random_nodes(seed, size=2 + seed)) for seed in range(8))}),
+                          Tree(*random_nodes(seed, size=2 + seed)) for seed in range(8))} | {
+            "the temperature of the sampler that context.verify gets": handed_on}),
     Blank(
         "nanogpt.model:KVCache.commit",
         """** Keep these new rows of the KV cache, in this order, right behind the committed

@@ -159,11 +159,12 @@ class Hunt:
         if self.found.loop is not CHAIN:
             print("The kit replays chapter 01's chains only.")
             return
-        place, off, accepted, overlap, favourite = debugging.evidence(
+        place, off, _, accepted, error, overlap, favourite = debugging.evidence(
             lambda prompt, seed: self.steps(self.found, prompt, WARM, seed), self.prompt,
             self.m.target, self.m.small, WARM)
         print("first wrong p: " + ("round {}, row {}".format(*place) if place else "none")
-              + f"; q off by {off:.2f}; accepted {accepted:.2f}, the overlap says {overlap:.2f}; "
+              + f"; q off by {off:.2f}; accepted {accepted:.2f} (one standard error: "
+              f"{error:.2f}), the overlap says {overlap:.2f}; "
               f"drafts are q's favourite {favourite:+.1f} standard deviations too often")
 
     def counts(self):

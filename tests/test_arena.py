@@ -456,6 +456,15 @@ def test_levels_and_answers(capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [1, 2, 3])
+def test_every_test_of_a_hunt_can_be_asked(level):
+    done = run("--hunt", level, "--seed", 1, "--ask", *arena.ASK)
+    assert done.returncode == 0, done.stderr
+    assert all(f"\n{what}:\n" in done.stdout for what in arena.ASK)
+    assert "overlap says" in done.stdout or "chains only" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [1, 2, 3])
 def test_a_hunt_is_won_by_number(level):
     number, first = 0, ""
     while "is right" not in first:
