@@ -8,8 +8,8 @@ and is never looked at.
 import numpy as np
 from matplotlib.patheffects import withStroke
 
-from iid_trees import SHAPES, shape_parents
-from layer_verification import LayerVerification, decode_layered
+from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
+from layer_verification import LayerVerification
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
@@ -32,7 +32,7 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.train import get_pair
 from single_step_rules import RRS
-from tree_attention import Tree, TreeGPT  # chapter 02
+from tree_attention import Tree, TreeGPT, speculate  # chapter 02
 
 WIDE = 0.9  # how wide the flow 1 is, where the sets of tokens are 1 apart
 UNSEEN = {"facecolor": "white", "edgecolor": GREY, "hatch": "////", "linewidth": 0}
@@ -274,8 +274,9 @@ def step_round(args, dataset, device, prompt):
     # Seed 8 has a round that every layer could have ended.
     dice, rule = VisibleDice(args.seed + 7), LayerVerification(RRS)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")
-    steps = decode_layered(target, TreeGPT(small), rule, shape_parents(SHAPES["multi-chain"], 2, 3),
-                           prompt, Sampler(1.0), dice, Sampler(1.0, top_k=20))
+    drafter = SampledTreeDrafter(TreeGPT(small), shape_parents(SHAPES["multi-chain"], 2, 3),
+                                 Sampler(1.0, top_k=20), dice)
+    steps = speculate(target, drafter, prompt, Sampler(1.0), dice, rule)
     rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
                    lambda: (scored[-1][0][0], *(x[0] for x in judged[-1])))
     # Both branches have a score, and the root has a part of the draw, as the path's end has.

@@ -409,6 +409,11 @@ def main(argv=None):
     plains, ms = plain_targets(m, prompts)
     print("a plain step: " + "; ".join(f"{name.removeprefix('plain, ')} {value:.2f} ms"
                                        for name, value in ms.items()))
+    for T in args.temperatures:  # a table is measured whole, in turns
+        kept = found["tables"].get(f"{T:g}", {"methods": {}})["methods"]
+        if lost := kept.keys() - {*entries, *plains}:
+            raise ValueError(f"'{args.save}' has other methods at temperature {T:g}, as "
+                             f"'{min(lost)}', which this run would drop; save it in another file")
     try:
         for T in args.temperatures:
             found["tables"][f"{T:g}"] = measure(

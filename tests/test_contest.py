@@ -157,6 +157,8 @@ def test_a_contest_in_pieces(tmp_path, capsys):
     path = tmp_path / "here.json"
     main([*FLAGS, "--temperatures", "0", "--only", "8 nodes|block", "--save", str(path)])
     main([*FLAGS, "--temperatures", "1", "--only", "bigram|block", "--save", str(path)])
+    with pytest.raises(ValueError, match="which this run would drop; save it in another file"):
+        main([*FLAGS, "--temperatures", "1", "--only", "bigram", "--save", str(path)])
     found = load(path)
     assert list(found["tables"]) == ["0", "1"] and found["tokens"] == 5
     for T, entries in (("0", contestants("8 nodes|block")), ("1", contestants("bigram|block"))):

@@ -24,6 +24,7 @@ from nanogpt.exact.enumeration import (
     target_distribution,
     total_variation,
 )
+from nanogpt.exact.slips import Lost
 from nanogpt.exact.toy_models import GPTModel, random_gpt
 from nanogpt.sampling import Dice, Sampler
 
@@ -194,8 +195,11 @@ def stands_in(function, loop):
 def damage(loop, slips, sentence):
     """What a wrong variant does to a loop: 0 (to 1e-12) where all proofs hold.
 
-    Else the bias of the text; 1 where the loop breaks, or its drafter is not as good as new.
+    Else the bias of the text; 1 where the loop breaks, or its drafter is not as good as new. Raises
+    ValueError for a slip that could not be made: nothing would have been tried.
     """
+    if isinstance(slips[sentence], Lost):
+        raise ValueError(slips[sentence].why)
     # A Loop holds its rule and its decoder themselves, and does not look into their modules.
     loop = loop.but(**{part: slips[sentence] for part in ("rule", "decode")
                        if getattr(loop, part) is slips.right})
