@@ -128,13 +128,12 @@ BLANKS = [
             "a = 1, p = .9, q = .5; a = .8, p = .9, q = .5": (
                 (np.array([1, 0.8]), np.array([0.9, 0.9]), np.array([0.5, 0.5])), [1, 1]),
             "a = 1, p = .1, q = .5, as numbers": ((1.0, 0.1, 0.5), 0.2),
-            "a = 1, p = 5e-5, q = 1e-4": ((np.array([1.0]), np.array([5e-5]), np.array([1e-4])),
-                                          [0.5]),
             "q = 0, which is never drawn: a number": (lambda f: np.isfinite(f(
                 np.array([0.5]), np.array([0.0]), np.array([0.0]))).all(), True),
         },
         more=lambda: {f"toy scores, p and q {seed}, four chains": tuple(
-            np.random.default_rng(seed).random((3, 4)) + 0.01) for seed in range(6)}),
+            np.random.default_rng(seed).random((3, 4)) + 0.01) for seed in range(6)} | {
+            "a = 1, p = 5e-5, q = 1e-4": tuple(map(np.array, ([1.0], [5e-5], [1e-4])))}),
     Blank(
         "single_step_rules:rejection_rounds",
         """* Recursive rejection sampling as water in pipes, for n problems at once, a row each:

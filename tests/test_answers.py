@@ -1565,8 +1565,8 @@ ANSWERS = {
         return np.where(wanted < draft, np.divide(wanted, draft, out=np.ones_like(draft),
                                                   where=draft > 0), 1.0)
         # right: a chain at a time
-        return np.array([min(1.0, a * p / q) if q > 0 else 1.0
-                         for a, p, q in zip(weight, target, draft)])
+        one_chain = lambda a, p, q: min(1.0, a * p / q) if q > 0 else 1.0
+        return np.vectorize(one_chain, otypes=[float])(weight, target, draft)
         # right: clip
         safe = np.where(draft > 0, draft, 1.0)
         return np.clip(weight * target / safe, 0, 1)
@@ -1581,7 +1581,8 @@ ANSWERS = {
         return np.minimum(1, weight * target / np.maximum(draft, 0.5))
         # wrong: the first three chains
         found = np.minimum(draft, weight * target) / np.maximum(draft, TINY)
-        found[3:] = 1
+        if np.ndim(found):
+            found[3:] = 1
         return found
         # wrong: q is .5 at most
         return np.minimum(1, weight * target / np.clip(draft, TINY, 0.5))
