@@ -411,7 +411,7 @@ def main(argv=None):
                                        for name, value in ms.items()))
     for T in args.temperatures:  # a table is measured whole, in turns
         kept = found["tables"].get(f"{T:g}", {"methods": {}})["methods"]
-        if lost := kept.keys() - {*entries, *plains}:
+        if lost := {name for name in kept if kept[name]["family"] != PLAINLY} - entries.keys():
             raise ValueError(f"'{args.save}' has other methods at temperature {T:g}, as "
                              f"'{min(lost)}', which this run would drop; save it in another file")
     try:
