@@ -40,9 +40,8 @@ and q the drafter. Most papers on these rules swap them:
 import numpy as np
 import torch
 
-from iid_trees import SampledTreeDrafter, as_arrays
+from iid_trees import as_arrays
 from single_step_rules import TINY
-from tree_attention import speculate  # chapter 02
 
 # ---------------------------------------------------------------- a rule, as the loop calls it
 
@@ -235,17 +234,3 @@ class TokenVerification(LiftedRule):
                 return shape.path(row), next_token(owed, target[row], dice)
             row = kids[choice]
         return shape.path(row), next_token(target[row], target[row], dice)
-
-
-# ---------------------------------------------------------------- the loop
-
-
-def decode_layered(target, model, rule, parents, prompt, sampler, dice):
-    """Decode with drawn trees that a rule of this chapter judges: chapter 02's loop. Yields Steps.
-
-    model: TreeBigram or TreeGPT; rule: a TreeRule, as LayerVerification(KSEQ); parents: the trees'
-    shape, see shape_parents; sampler: of the drafts, too.
-    """
-    # The rule may be any that knows q: the tree carries what its children were drawn from.
-    drafter = SampledTreeDrafter(model, parents, sampler, dice)
-    return speculate(target, drafter, prompt, sampler, dice, rule)

@@ -50,7 +50,7 @@ from nanogpt.three_numbers import alpha_of
 # and plain decoding is fastest in float32. Prompts and seeds are the same, but rounding is not, so
 # at the first near tie a text parts from the other machine's.
 MEASURED = Path(__file__).parent / "measured"
-# Of the Xeon in another hour: chains, and trees without a network. The 4-gram came after the rest.
+# Of the Xeon in another hour: chains of all kinds, and some trees. The 4-gram came after the rest.
 NGRAM = MEASURED / "ngram" / "xeon.json"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
