@@ -33,8 +33,9 @@ from tree_attention import (
 )
 from tree_grow import grow_tree
 
-# The shapes of the contest, by their rows: 4, 8, 14, 30.
-CONTEST = ((1,) * 4, (2, 1, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2))
+# The shapes of the contest: chains, shallow trees of 4 to 10 drafts, and deeper ones of 8 to 30.
+CONTEST = (*((1,) * k for k in (1, 2, 3, 4, 6, 8, 14)), (2, 1), (2, 2), (2, 1, 1), (2, 2, 1),
+           (2, 1, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2))
 # How often at T = 1 a first drawn draft is accepted; how often it is rejected and the second is
 # accepted. On the lesson's held-out positions, rounded.
 CHANCES = (0.75, 0.1)

@@ -24,6 +24,7 @@ from ddtree import (
 from draft_law import law_if_hidden
 from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize
 from nanogpt.chapter import Loop, Model
+from nanogpt.data import untouched_prompts
 from nanogpt.decoding import collect
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
@@ -58,6 +59,10 @@ MODELS = {
         # For the proofs a new one for each text, on a machine whose rows cost more and more.
         random=lambda m: lambda whose, n, sampler, trust=1.0: Ledger(
             [1 + 0.02 * i ** 1.5 for i in range(n + 1)], 0.1, trust, clock=None)),
+    "shape": Model(  # of the fixed tree: shape(n, T) -> n prefixes in ranks
+        # Of 48 untouched texts the contest has those in between, and others have none.
+        trained=lambda m: shapes(m.block, untouched_prompts(m.dataset, 48)[1::2]),
+        random=lambda m: lambda n, T: [(0,), (1,), (0, 1), (0, 1, 0)][:n]),
 }
 
 
@@ -90,6 +95,11 @@ LOOPS = [
          ConditionalTreeDrafter(m.block, n, draft_temperature(sampler.temperature)),
          speculate, walk, budgets=(7, 15), contest=(1, 3, 7, 15, 31, 63), family="block drafter",
          proof=(2, 4), grow=grow_best),
+    Loop("fixed tree of the same pass, {} nodes", lambda m, n, sampler, dice:
+         FixedTree(m.block, m.shape(n, sampler.temperature), draft_temperature(
+             sampler.temperature)), speculate, walk, budgets=(15,),
+         contest=(3, 7, 15, 31),
+         family="block drafter", proof=(2, 4)),
     Loop("block chain of {}, the favourites", lambda m, k, sampler, dice:
          BlockChainDrafter(m.block, k), speculate, walk, budgets=(5,), contest=(2, 3, 4, 5),
          family="block drafter", proof=(2, 5), grow=grow_argmax),
@@ -429,29 +439,40 @@ def accepted_shape(passes, texts, budget):
     return sorted(counts, key=lambda u: (-counts[u], len(u), u))[:budget]
 
 
+def shapes(network, texts, tokens=64):
+    """-> shape(n, T): the n prefixes that these texts, token ids, would have accepted most."""
+    @cache
+    def watched(T):
+        passes, behind = [], []
+        for seed, prompt in enumerate(texts):
+            watch = FixedTree(network, [(0,)], draft_temperature(T))
+            found = collect(speculate(network.target, watch, prompt, Sampler(T), Dice(seed), walk),
+                            tokens)
+            ends = accumulate((len(step.tokens) for step in found.steps[:-1]), initial=1)
+            passes += watch.seen
+            behind += [found.tokens[end:][:network.config.length] for end in ends]
+        return passes, behind
+
+    return lambda n, T: accepted_shape(*watched(T), n)
+
+
 def new_beside_fixed(network, texts, others, T, budgets, tokens=64):
     """A new tree each round beside the fixed shape that `others` accept most, token ids both.
 
     -> for each budget: tokens a round of both; how many the new one has more, text by text, and
     two standard errors.
     """
-    sampler, t = Sampler(T), draft_temperature(T)
+    sampler, t, shape = Sampler(T), draft_temperature(T), shapes(network, others, tokens)
 
     def start(make):
-        return lambda prompt, seed: speculate(network.target, make(), prompt, sampler, Dice(seed))
+        return lambda prompt, seed: speculate(network.target, make(), prompt, sampler, Dice(seed),
+                                              walk)
 
-    passes, behind = [], []
-    for seed, prompt in enumerate(others):
-        watch = FixedTree(network, [(0,)], t)
-        found = collect(start(lambda watch=watch: watch)(prompt, seed), tokens)
-        ends = accumulate((len(step.tokens) for step in found.steps[:-1]), initial=1)
-        passes += watch.seen
-        behind += [found.tokens[end:][:network.config.length] for end in ends]
     for budget in budgets:
-        shape = accepted_shape(passes, behind, budget)
         runs = compare({
             "new": start(lambda budget=budget: DDTreeDrafter(network, budget, t)),
-            "fixed": start(lambda shape=shape: FixedTree(network, shape, t))}, texts, tokens)
+            "fixed": start(lambda budget=budget: FixedTree(network, shape(budget, T), t))},
+            texts, tokens)
         more = paired(*([(len(g.tokens) - 1) / len(g.steps) for g in runs[name]]
                         for name in ("new", "fixed")))
         yield *(summarize(runs[name])["tau"] for name in ("new", "fixed")), *more
