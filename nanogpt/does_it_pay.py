@@ -52,6 +52,9 @@ from nanogpt.three_numbers import alpha_of
 MEASURED = Path(__file__).parent / "measured"
 # Of the Xeon in another hour: chains of all kinds, and some trees. The 4-gram came after the rest.
 NGRAM = MEASURED / "ngram" / "xeon.json"
+# Of the Xeon in a third hour, T = 0 and 1: trees and chains of many shapes, the fixed tree among
+# them, beside the best of all other kinds.
+TREES = MEASURED / "trees" / "xeon.json"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
 HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)

@@ -22,6 +22,7 @@ from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prom
 from nanogpt.decoding import Generation, Step, collect
 from nanogpt.does_it_pay import (
     NGRAM,
+    TREES,
     contestants,
     decide,
     groups,
@@ -63,7 +64,8 @@ YOUNGER = set()  # loops that no stored contest holds yet
 def test_every_loop_stands_in_a_stored_contest_or_is_younger():
     everybody = {f"{chapter.number} {loop.name}" for chapter in chapters()
                  for loop in chapter.loops}
-    stored = {f"{line['chapter']} {line['loop']}" for found in [*load_all().values(), load(NGRAM)]
+    stored = {f"{line['chapter']} {line['loop']}" for found in [*load_all().values(), load(NGRAM),
+                                                                 load(TREES)]
               for table in found["tables"].values() for line in table["methods"].values()
               if "loop" in line}
     assert everybody - stored == YOUNGER
@@ -81,6 +83,7 @@ def test_nothing_was_chosen_on_a_prompt_of_the_contest():
     """Each token of this text is its own place, so a prompt shows where it was taken from."""
     dataset = Dataset("char", None, torch.arange(9), torch.arange(5000), "")
     prompts = untouched_prompts(dataset, 24, length=10)
+    assert prompts == untouched_prompts(dataset, 48, length=10)[::2]  # the fixed tree has the rest
     places = [place for prompt in prompts for place in prompt]
     assert len(set(places)) == 240 and max(places) - min(places) > 4500
     for n in range(1, 25):

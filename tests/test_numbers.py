@@ -13,7 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from nanogpt.does_it_pay import NGRAM, behind, load, load_all, span, speedups, table_of, tau_error
+from nanogpt.does_it_pay import (
+    NGRAM,
+    TREES,
+    behind,
+    load,
+    load_all,
+    span,
+    speedups,
+    table_of,
+    tau_error,
+)
 from test_contest import contest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,7 +113,7 @@ def texts():
 @pytest.mark.parametrize("path, text", [pytest.param(path, text, id=str(path.relative_to(ROOT)))
                                         for path, text in texts().items()])
 def test_every_number_of_a_method_stands_in_the_file(path, text):
-    wrong, right = strangers(text, {**load_all(), "later": load(NGRAM)})
+    wrong, right = strangers(text, {**load_all(), "later": load(NGRAM), "third": load(TREES)})
     assert not wrong
     assert right >= LEAST.get(path, 0), "name the methods in full, or nobody looks them up"
 
