@@ -263,20 +263,6 @@ def bias(rule, branching, drawn=None, length=None, pair=5, sampler=None, rounds=
                          ToyModel(pair, vocab=3))
 
 
-def mean_bias(*case, pairs=30):
-    """The mean of `bias` over so many pairs of models."""
-    return sum(bias(*case, pair=pair) for pair in range(pairs)) / pairs
-
-
-BREAKS = {  # rule, branching, are the children drawn, how many tokens: the root's, then the round's
-    "0. chain of 1, drawn: this is chapter 01": (independent_coins, (1,), True, 2),
-    "1. chain of 1, the top token instead of a draw": (independent_coins, (1,), False, 2),
-    "2. two drawn children, the old coin for the second": (independent_coins, (2,), True, 2),
-    "3. chain of 2, drawn, no residual at its end": (independent_coins, (1, 1), True, 3),
-    "all three: a tree 2-2 of top tokens": (independent_coins, (2, 2), False, 3),
-}
-
-
 def changed_loops(pairs=6):
     """The loop as it is, and with one change at a time -> {change: total variation}, the mean over
     so many pairs of models."""

@@ -307,8 +307,3 @@ class RoutedDrafter(BothHeads):
         # Only drafts are looked at. A router that saw the target's draws would bias the text.
         self.choices.append(self.choose([mean_confidence(s) for s in scores]))
         return trees[self.choices[-1]]
-
-
-def coin_flip(dice):
-    """A router that flips a coin: routing without the confidence."""
-    return lambda means: int(dice.flip(0.5))

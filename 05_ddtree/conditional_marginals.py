@@ -23,8 +23,7 @@ Large models do the same with a table of low rank (the "Markov head" of DSpark, 
 import numpy as np
 
 from block_diffusion import BlockDraft
-from ddtree import DDTreeDrafter, draft_temperature
-from tree_attention import TreeDrafter, multi_round, speculate  # chapter 02
+from ddtree import DDTreeDrafter
 
 # ---------------------------------------------------------------- the heap, by token
 
@@ -119,22 +118,3 @@ class BlockLevels(BlockDraft):
     def room(self):
         """How many tokens may follow the root inside the window."""
         return self.network.target.block_size - 1 - self.cache.length - self.unread.shape[1]
-
-
-def decode_conditional(target, network, budget, prompt, sampler, dice):
-    """DDTree decoding on the conditionals: chapter 02's loop and walk. Yields Steps."""
-    temperature = draft_temperature(sampler.temperature)
-    drafter = ConditionalTreeDrafter(network, budget, temperature)
-    return speculate(target, drafter, prompt, sampler, dice)
-
-
-def decode_sampled(target, network, branching, prompt, sampler, dice):
-    """Decode with drafts drawn from the conditionals, judged by multi-round rejection.
-
-    branching: children of a node at each depth; (1, 1, 1, 1) is a chain, and on a chain the rule
-    is chapter 01's min(1, p/q). Yields Steps.
-    """
-    # The same sampler makes both distributions: the closer q is to p, the more is accepted.
-    shape = branching[:network.config.length]  # a pass has no more slots
-    drafter = TreeDrafter(BlockLevels(network), shape, sampler, dice)
-    return speculate(target, drafter, prompt, sampler, dice, multi_round)

@@ -24,7 +24,7 @@ from itertools import islice
 import torch
 
 from block_diffusion import BlockDraft
-from tree_attention import Tree, speculate  # chapter 02
+from tree_attention import Tree  # chapter 02
 
 # ---------------------------------------------------------------- the tree
 
@@ -171,12 +171,3 @@ class BlockChainDrafter(BlockDraft):
         # A pass over fewer slots would answer differently: it was trained with all of them.
         drafted = self.marginals(root, room)[:self.length].argmax(-1).tolist()  # of (L, V)
         return Tree([root, *drafted], range(-1, len(drafted)))  # each row's parent is the one above
-
-
-# ---------------------------------------------------------------- the loop
-
-
-def decode_ddtree(target, network, budget, prompt, sampler, dice):
-    """DDTree decoding: chapter 02's loop around this chapter's drafter. Yields Steps."""
-    drafter = DDTreeDrafter(network, budget, draft_temperature(sampler.temperature))
-    return speculate(target, drafter, prompt, sampler, dice)  # verify, walk, commit: chapter 02

@@ -196,11 +196,6 @@ def tau_uncertainty(generations):
                        [len(g.steps) for g in generations])
 
 
-def ms_per_token(generations):
-    """Of each text by itself -> a list of milliseconds."""
-    return [1e3 / g.tokens_per_second for g in generations]
-
-
 def paired(ours, theirs):
     """How much larger `ours` is than `theirs`, text by text -> the mean, two standard errors of it.
 

@@ -160,10 +160,6 @@ class Generation:
         return (len(self.tokens) - 1) / max(len(self.steps), 1)  # token 0 is the prefill's
 
     @property
-    def tokens_per_second(self):
-        return (len(self.tokens) - 1) / max(self.seconds, 1e-12)
-
-    @property
     def accepted(self):
         """Accepted draft tokens of each step, the target's own token not counted."""
         return [len(step.tokens) - 1 for step in self.steps]  # each step ends on the target's own

@@ -1,4 +1,4 @@
-"""Drafts for several requests at once: a small GPT, lookup in the text, and who gets how many.
+"""Drafts for several requests at once: a small GPT, and who gets how many.
 
 A drafter of the engine has one method. draft(requests, ks) gives every request `drafted`, at most
 k tokens, and `draft_probs`, a row (V,) for each: what that token was drawn from.
@@ -7,7 +7,6 @@ k tokens, and `draft_probs`, a row (V,) for each: what that token was drawn from
 from collections import Counter
 
 import numpy as np
-import torch
 
 from nanogpt.paging import PagedModel
 
@@ -37,30 +36,6 @@ class GPTDrafter:
                 probs = request.probs(logits[-1:], request.text + request.drafted)[0]  # (V,)
                 request.draft_probs.append(probs)
                 request.drafted.append(request.dice.draw(probs))
-
-
-class LookupDrafter:
-    """Drafts without a model: what followed the last n tokens where they stood before.
-
-    They are picked, not drawn. So q is 1 at each of them, and the rule of chapter 01 is exact:
-    a draft is accepted with probability p, and the residual is p without that token.
-    """
-
-    def __init__(self, vocab_size, n=3):
-        self.certain, self.n = torch.eye(vocab_size), n
-
-    def draft(self, requests, ks):
-        for request, k in zip(requests, ks, strict=True):
-            request.drafted = self.find(request.text)[:k]
-            request.draft_probs = [self.certain[token] for token in request.drafted]
-
-    def find(self, text):
-        """The tokens behind the latest earlier place with the last n tokens; or n - 1, .., 1."""
-        for n in range(min(self.n, len(text) - 1), 0, -1):
-            for end in range(len(text) - 1, n - 1, -1):
-                if text[end - n:end] == text[-n:]:
-                    return text[end:]
-        return []
 
 
 # ---------------------------------------------------------------- who gets how many

@@ -158,7 +158,7 @@ class Engine:
     def __init__(self, target, drafter, accept, share=None):
         """Raises ValueError if the drafter's window is shorter than the target's."""
         self.target, self.pages, self.window = target, target.pages, target.model.block_size
-        shorter = getattr(drafter, "window", self.window)  # a lookup has none
+        shorter = getattr(drafter, "window", self.window)  # who has no model has none
         if shorter < self.window:
             raise ValueError(f"the drafter's window has {shorter} rows; it must have at least "
                              f"{self.window}, as the target's")

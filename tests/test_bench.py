@@ -156,7 +156,6 @@ def test_speedups_and_spreads():
     ours, plain = [text([1] * 8, ms) for ms in (4.0, 3.0, 1.0)], [text([1] * 8, 8.0)] * 3
     assert bench.speedup(ours, plain) == pytest.approx(3)  # 24 over 8
     # texts differ much, the methods always by 1: the difference is known for certain
-    assert bench.ms_per_token(ours) == pytest.approx([4, 3, 1])
     assert [bench.verdict(more, 1) for more in (-2, -1, 1, 2)] == [
         "ahead", "level", "level", "behind"]
     assert bench.paired([5, 4, 2], [4, 3, 1]) == (1, 0)

@@ -10,15 +10,13 @@ import pytest
 import torch
 
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
-from conditional_marginals import (
-    BlockLevels,
-    decode_sampled,
-)
-from nanogpt.decoding import collect
+from conditional_marginals import BlockLevels
+from ddtree_room import LOOPS
 from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.proofs import random_cast
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.model import norm
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.sampling import Sampler
 from train_drafter import block_mask, drafter_loss, random_drafter
 
 
@@ -152,11 +150,10 @@ def probability(h, W, root, prefix, temperature=1.0):
 
 def test_a_drawn_draft_is_judged_by_p_over_q():
     """It is kept with the sum of min(p, q), exactly; the walk would keep it with the sum of p q."""
-    target, sampler = random_gpt(1, vocab=3), Sampler(1)
-    network = random_drafter(target, 1, transition=True)
+    m, loops = random_cast(vocab=3), {loop.name: loop for loop in LOOPS}
 
     def first_round(dice):
-        steps = decode_sampled(target, network, (1,), [1, 2, 0], sampler, dice)
+        steps = loops["block, drawn chain of {}"].steps(m, 1, [1, 2, 0], Sampler(1), dice)
         return [next(steps) for _ in range(2)][1].detail
 
     kept = by_ratio = by_walk = 0.0
@@ -182,13 +179,6 @@ def observed(draft, text, pieces):
         if start < len(text):
             draft.logits(text[start], 30)
     return draft
-
-
-def test_drawn_drafts_are_no_deeper_than_the_pass():
-    target = random_gpt(1)
-    network = random_drafter(target, 1, length=2, transition=True)
-    steps = collect(decode_sampled(target, network, (1,) * 5, [1, 2], Sampler(1), Dice(0)), 9).steps
-    assert {step.drafted for step in steps} == {2}
 
 
 @pytest.mark.parametrize("read, passed", [(20, 4), (20, 8), (27, 1)])

@@ -10,22 +10,17 @@ import pytest
 import torch
 
 import merged_trees
-from conditional_marginals import ConditionalTreeDrafter, decode_conditional
 from ddtree import (
     BlockChainDrafter,
     DDTreeDrafter,
     best_first_tree,
-    decode_ddtree,
     marginal_children,
     surrogate,
 )
-from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import GPTModel, ToyDraft, ToyModel, random_gpt
 from nanogpt.exact.trees import best_mass
-from nanogpt.sampling import Dice, Sampler
 from test_bench import text
 from train_drafter import random_drafter
-from tree_attention import speculate
 
 wrong = importlib.import_module("ddtree_room")
 
@@ -195,21 +190,3 @@ def test_rivals_and_slots_are_asked_about_the_same_letters():
     for name, tokens, parents in ("slot 1", [4], [-1]), ("table", [0], [0]):
         wanted = torch.softmax(levels.level(tokens, parents) / T, -1).float()
         torch.testing.assert_close(found[name][1], wanted)
-
-
-@pytest.mark.parametrize("decode, make", [
-    (decode_ddtree, DDTreeDrafter), (decode_conditional, ConditionalTreeDrafter)])
-@pytest.mark.parametrize("temperature", [0, 1.5])
-def test_the_drafters_temperature_follows_the_targets(decode, make, temperature):
-    target, sampler = random_gpt(1), Sampler(temperature)
-    network = random_drafter(target, 1, transition=True)
-
-    def trees(steps):
-        return [prefixes(step.detail.tree) for step in collect(steps, 12).steps]
-
-    def of(drafter):
-        return trees(speculate(target, drafter, [1, 2, 3], sampler, Dice(0)))
-
-    ours = trees(decode(target, network, 9, [1, 2, 3], sampler, Dice(0)))
-    assert ours == of(make(network, 9, {0: 0.5, 1.5: 1.25}[temperature]))
-    assert ours != of(make(network, 9, 1.0))

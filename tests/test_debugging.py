@@ -14,7 +14,6 @@ from nanogpt.exact.debugging import (
     first_wrong_row,
     record,
     replay,
-    samples_needed,
     second_token_law,
     second_tokens,
     suspects,
@@ -88,14 +87,3 @@ def test_chi_square_is_scipys():
         expected = [samples * float(law[part].sum()) for part in parts]
         assert chi_square(law, tokens) == pytest.approx(
             stats.chisquare(seen, expected).pvalue, abs=0.01)
-
-
-def test_samples_needed_are_about_as_many_as_the_exact_power_says():
-    law = torch.tensor([0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05])
-    for wrong in (law.roll(1), 0.9 * law + 0.0125, law + torch.tensor([0.02, -0.02] * 4)):
-        n = samples_needed(law, wrong)
-        gap = sum(float((wrong[part] - law[part]).sum()) ** 2 / float(law[part].sum())
-                  for part in cells(law, n))
-        freedom = len(cells(law, n)) - 1
-        power = 1 - stats.ncx2.cdf(stats.chi2.isf(0.01, freedom), freedom, n * gap)
-        assert 0.8 < power < 0.97, (n, power)

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 import train_drafter
 import train_heads
 from nanogpt import checkpoint, train
-from conditional_marginals import decode_conditional
+from conditional_marginals import ConditionalTreeDrafter
 from merged_trees import prefixes
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact import enumeration
@@ -27,6 +27,7 @@ from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
 from test_cli import CHAPTERS, ROOT, start
 from test_ddtree import random_drafter
+from tree_attention import speculate
 
 HOST, AWAY = torch.device("cpu"), torch.device("cuda", 0)
 ANYWHERE = {"to", "cpu", "copy_", "_has_compatible_shallow_copy_type"}  # take tensors of two places
@@ -218,10 +219,10 @@ def captured():
 def texts(target, network, sampler, n=150):
     """Plain decoding and DDTree twice in turn on one model, over the window's end; and what was
     drafted, for a wrong draft changes no text."""
-    runs = [plain_decode(target, [3, 1, 4], sampler, Dice(0)),
-            decode_conditional(target, network, 9, [3, 1, 4], sampler, Dice(0)),
-            plain_decode(target, [2, 7], sampler, Dice(1)),
-            decode_conditional(target, network, 9, [2, 7], sampler, Dice(1))]
+    runs = []
+    for seed, prompt in enumerate(([3, 1, 4], [2, 7])):
+        runs += [plain_decode(target, prompt, sampler, Dice(seed)), speculate(
+            target, ConditionalTreeDrafter(network, 9), prompt, sampler, Dice(seed))]
     tokens = [[] for _ in runs]
     drafted = []
     while min(map(len, tokens)) < n:

@@ -14,14 +14,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import chain_specdec
 from nanogpt import drafting, engine_room
 from nanogpt import engine as engine_module
 from chain_specdec import GPTDraft, accept, speculate_chain
 from engine_blanks import BLANKS, grade_here
 from grading import grade_answer
 from nanogpt.decoding import plain_decode
-from nanogpt.drafting import ByLoad, GPTDrafter, LookupDrafter, share_drafts
+from nanogpt.drafting import ByLoad, GPTDrafter, share_drafts
 from nanogpt.engine import Engine, Request
 from nanogpt.engine_room import Seen
 from nanogpt.exact.batches import (
@@ -50,9 +49,7 @@ def test_the_texts_together_have_the_product_of_their_laws(case):
     assert joint_bias(accept, case) < 1e-12
 
 
-def test_exact_with_lookup_and_with_fewer_drafts_in_company():
-    assert joint_bias(accept, "stop and join", drafter=LookupDrafter(2)) < 1e-12
-
+def test_exact_with_fewer_drafts_in_company():
     assert joint_bias(accept, "stop and join", share=fewer_in_company) < 1e-12
 
 
@@ -123,22 +120,12 @@ def models(seed):
     return random_gpt(seed, V, WINDOW, 8), random_gpt(seed + 100, V, WINDOW, 8)
 
 
-def lookup_alone(request, lookup):
-    """Chapter 01's `draft` for a drafter that picks, and that looks at the whole text."""
-    def draft(drafter, root, k, sampler, dice):
-        drafted = lookup.find(request.prompt + drafter.written)[:k]
-        return drafted, [lookup.certain[token] for token in drafted]
-
-    return draft
-
-
-def alone(request, target, small, lookup=None):
+def alone(request, target, small):
     """What chapter 01 writes for a request that nobody else disturbs."""
     target = Penalised(target, request.penalty)
     drafter, dice = GPTDraft(Penalised(small, request.penalty)), Dice(request.seed)
-    drafter.written = written = []
-    draft = {"draft": lookup_alone(request, lookup)} if lookup else {}
-    with replaced(chain_specdec, **draft), torch.inference_mode():
+    written = []
+    with torch.inference_mode():
         steps = (speculate_chain(target, drafter, request.prompt, request.k, request.sampler, dice)
                  if request.k else plain_decode(target, request.prompt, request.sampler, dice))
         for step in steps:
@@ -174,7 +161,7 @@ def check_pages(engine, requests):
         assert request.length == len(request.text) - 1 - request.start
 
 
-def run_schedule(seed, lookup=False):
+def run_schedule(seed):
     """Requests come, end and are cancelled at random -> what happened on the way, counted."""
     chance = random.Random(seed)
     target, small = models(seed % 5)
@@ -184,9 +171,8 @@ def run_schedule(seed, lookup=False):
         comes, leaves = chance.randrange(6), chance.choice((None, None, None, 2))
         plan.append((comes, random_request(chance), leaves and comes + leaves))
     requests = [request for _, request, _ in plan]
-    drafter = LookupDrafter(V) if lookup else GPTDrafter(small, pages)
-    engine, seen = Engine(PagedModel(target, pages), drafter, accept), Counter()
-
+    engine = Engine(PagedModel(target, pages), GPTDrafter(small, pages), accept)
+    seen = Counter()
     came = [request for _, request, _ in sorted(plan, key=lambda entry: entry[0])]
 
     def look():
@@ -199,7 +185,7 @@ def run_schedule(seed, lookup=False):
 
     serve(engine, plan, look)
     for request in requests:
-        expected = alone(request, target, small, lookup and drafter)
+        expected = alone(request, target, small)
         seen[request.ended] += 1
         if request.ended == "cancelled":
             expected = expected[:len(request.new_tokens)]
@@ -220,8 +206,6 @@ def test_every_seeded_text_is_the_one_that_chapter_01_writes_alone(tenth):
     seen = Counter()
     for seed in range(50 * tenth, 50 * tenth + 50):
         seen += run_schedule(seed)
-        if seed % 5 == 0:
-            run_schedule(seed, lookup=True)
     assert min(seen[event] for event in (
         "sent back", "slid", "together", "stop", "length", "cancelled")) > 2, seen
 
@@ -296,13 +280,6 @@ def test_no_other_choice_brings_more_tokens_a_millisecond():
         assert rate(found) == pytest.approx(max(map(rate, product(range(3), repeat=3))))
 
 
-def test_lookup_by_hand():
-    """Behind the latest place with as many of the last tokens as there are."""
-    find = LookupDrafter(9, 2).find
-    assert find([1, 2, 3, 1, 2, 4, 1, 2]) == [4, 1, 2] and find([1, 2, 1, 3, 1]) == [3, 1]
-    assert find([1, 2, 3]) == []
-
-
 def test_with_a_full_batch_nobody_drafts():
     """Where a forward takes as long as its rows, no draft pays, however good."""
     for n in (1, 8, 64):
@@ -333,11 +310,11 @@ def resident_bytes():
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for its memory")
 def test_two_thousand_requests_leave_nothing_behind():
-    """All settings, cancellations, both drafters; every page comes back, memory stays flat."""
+    """All settings, cancellations; every page comes back, memory stays flat."""
     chance, (target, small) = random.Random(0), models(0)
     pages = Pages(60, 4)
-    paged, drafter = PagedModel(target, pages), GPTDrafter(small, pages)
-    engine, submitted, memory = Engine(paged, drafter, accept), 0, []
+    engine = Engine(PagedModel(target, pages), GPTDrafter(small, pages), accept)
+    submitted, memory = 0, []
     while submitted < 2000 or engine.busy:
         if submitted < 2000 and len(engine.waiting) < 3 and chance.random() < 0.8:
             engine.submit(random_request(chance))
@@ -350,7 +327,6 @@ def test_two_thousand_requests_leave_nothing_behind():
         if engine.busy:
             if chance.random() < 0.05:
                 engine.cancel(chance.choice(engine.running + engine.waiting))
-            engine.drafter = chance.choice((drafter, LookupDrafter(V)))
             if engine.busy:
                 engine.round()
         held = [page for request in engine.running for page in request.table]

@@ -93,9 +93,11 @@ def test_independent_coins_are_biased_even_if_the_drafter_is_the_target():
 
 
 def test_each_break_of_the_rule_shows_alone():
-    right, *breaks = [tree_room.mean_bias(*case, pairs=5) for case in tree_room.BREAKS.values()]
+    """The top token instead of a draw; a second child; no residual at the end of a chain."""
+    right, *breaks = [tree_room.bias(tree_room.independent_coins, *case) for case in (
+        ((1,), True, 2), ((1,), False, 2), ((2,), True, 2), ((1, 1), True, 3))]
     assert right < 1e-12  # one drawn child: the rule of chapter 01
-    assert min(breaks) > 0.05
+    assert min(breaks) > 0.02, breaks
 
 
 def test_the_lessons_five_changes():

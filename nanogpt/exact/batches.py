@@ -105,9 +105,9 @@ def seed_of(dice):
     return dice.generator.bit_generator.seed_seq.entropy
 
 
-def joint_bias(accept, case, drafter=None, share=None):
+def joint_bias(accept, case, share=None):
     """Total variation between the texts of a case's requests together and the product of their
-    laws. accept: chapter 01's; drafter: default a toy model; share: see Engine."""
+    laws. accept: chapter 01's; share: see Engine."""
     (make_plan, count), model, small = CASES[case], ToyModel(5, 2), ToyTarget(ToyModel(99, 2))
 
     def texts(dice):
@@ -116,8 +116,8 @@ def joint_bias(accept, case, drafter=None, share=None):
             seed = seed_of(request.dice)  # what it is, not what was asked for
             own = streams.setdefault(id(request.dice), Stream(seed, numbers, dice))
             request.dice = own  # two that share a Dice share a Stream
-        serve(Engine(PagedModel(ToyTarget(model), pages), drafter or GPTDrafter(small, pages),
-                     accept, share), plan)
+        serve(Engine(PagedModel(ToyTarget(model), pages), GPTDrafter(small, pages), accept, share),
+              plan)
         return tuple(tuple(request.new_tokens) for _, request, _ in plan)
 
     found, product = {}, {(): 1.0}

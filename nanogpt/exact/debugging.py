@@ -2,8 +2,8 @@
 
     replay      every round again: what p and q should have been, from plain forwards of its text
     row by row  the first row of a round whose p is not the plain forward's
-    counts      one position, many seeds: a chi-square against the exact law, and how many it needs;
-                it sees what is wrong at this position, and nothing else
+    counts      one position, many seeds: a chi-square against the exact law; it sees what is wrong
+                at this position, and nothing else
 
 They look at the tokens, and at the record that chapter 01's loop leaves of each round
 (ChainRound), not at its code. Decode and replay in float32: bfloat16 alone moves probabilities by
@@ -12,7 +12,6 @@ a percent.
 `suspects` has six decoders to try them on. One is right, and one is exact but slow.
 """
 
-import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -169,26 +168,6 @@ def chi_square(law, tokens):
     # Wilson and Hilferty: the cube root of chi-square / freedom is nearly normal.
     spread = 2 / (9 * freedom)
     return 1 - NormalDist().cdf(((statistic / freedom) ** (1 / 3) - 1 + spread) / spread ** 0.5)
-
-
-def samples_needed(law, wrong, power=0.9, level=0.01):
-    """How many tokens the test needs to see that they come from `wrong`, about.
-
-    law, wrong (V,); power: how often it shall see it; level: how often it may accuse a right one.
-    Example: (.5, .5) beside (.6, .4): about 310; exactly 370, for two cells are far from normal.
-    """
-    high, low, samples = NormalDist().inv_cdf(1 - level), NormalDist().inv_cdf(power), 100
-    for _ in range(50):  # how many cells there are depends on the number itself
-        parts = cells(law, samples)
-        # For each sample the statistic grows by `gap`; without a slip its mean is the number of
-        # cells less one, `freedom`, and its variance twice that; with one, 4 gap n is added.
-        gap = sum(float((wrong[part] - law[part]).sum()) ** 2 / float(law[part].sum())
-                  for part in parts)
-        spread = (2 * (len(parts) - 1)) ** 0.5
-        # freedom + gap n - low sqrt(spread^2 + 4 gap n) shall be freedom + high spread.
-        root = 2 * low + (4 * low ** 2 + spread ** 2 + 4 * high * spread) ** 0.5
-        samples = math.ceil((root ** 2 - spread ** 2) / (4 * gap))
-    return samples
 
 
 def second_tokens(start, prompt, samples):
