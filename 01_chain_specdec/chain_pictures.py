@@ -8,7 +8,6 @@ from math import nan
 from matplotlib.patches import Rectangle
 
 from chain_room import CHAIN, LOOPS, round_in_steps
-from chain_specdec import GPTDraft, speculate_chain
 from nanogpt.bench import interpolate
 from nanogpt.does_it_pay import leaders, speedups, table_of
 from nanogpt.packing import precision_of
@@ -27,9 +26,9 @@ from nanogpt.pictures.plots import (
     tint,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
+from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.train import get_pair
 
 
 def draw_times(title, lines):
@@ -151,13 +150,13 @@ def draw_every_k(found, again, T=1):
 
 def step_round(args, dataset, device, prompt):
     """An instructive round of a chain -> its trace; see nanogpt/pictures/step.py."""
-    target, small = get_pair(args, dataset, device)
+    m, loop = trained_cast(args, dataset, device), LOOPS[0].but(form="eager")
     dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
-    steps = speculate_chain(target, GPTDraft(small), prompt, 4, Sampler(1.0), dice)
-    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)
+    steps = loop.steps(m, 4, prompt, Sampler(1.0), dice)
+    rounds = watch(steps, dice, prompt, args.steps, m.target.config.block_size)
     return trace(
         instructive(rounds, decode), decode, dataset.vocab_size, chapter="01",
         title="Speculative decoding", rule="coins", drafted="drawn",
-        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(m.target)}, "
         f"{SIZES['draft'].label} drafter, 4 drafts, temperature 1",
         say_verify="Here every row has one child, and the mask is the causal one.")

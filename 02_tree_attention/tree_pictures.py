@@ -24,10 +24,10 @@ from nanogpt.pictures.plots import (
     two_digits,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
+from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.train import get_pair
-from tree_attention import Tree, TreeDrafter, TreeGPT, speculate
+from tree_attention import Tree
 from tree_room import LOOPS
 
 FIRST, SECOND = FAMILIES["57K GPT"], SPARE[1]  # the colours of first and of second guesses
@@ -133,13 +133,13 @@ def draw_shape(shape, chances):
 
 def step_round(args, dataset, device, prompt):
     """An instructive round of the walk -> its trace; see nanogpt/pictures/step.py."""
-    target, small = get_pair(args, dataset, device)
-    sampler, dice, decode = Sampler(1.0), VisibleDice(args.seed), dataset.tokenizer.decode
-    steps = speculate(target, TreeDrafter(TreeGPT(small), (2, 2)), prompt, sampler, dice)
-    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size)
+    m, loop = trained_cast(args, dataset, device), LOOPS[0].but(form="eager")
+    dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
+    steps = loop.steps(m, (2, 2), prompt, Sampler(1.0), dice)
+    rounds = watch(steps, dice, prompt, args.steps, m.target.config.block_size)
     return trace(
         instructive(rounds, decode), decode, dataset.vocab_size, chapter="02", title="Draft trees",
         rule="walk", drafted="top", say_draft="They are its two best guesses at each node.",
-        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(m.target)}, "
         f"{SIZES['draft'].label} drafter, a tree 2-2, the walk, temperature 1",
         say_verify="Siblings do not see each other, and share a position.")

@@ -32,9 +32,9 @@ from nanogpt.pictures.plots import (
     visible,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from train_drafter import get_target_and_drafter
 from tree_attention import Tree, speculate  # chapter 02
 
 # ---------------------------------------------------------------- the drafter, and its slots
@@ -316,12 +316,12 @@ def draw_worths(found):
 
 def step_round(args, dataset, device, prompt):
     """An instructive round of DDTree -> its trace; see nanogpt/pictures/step.py."""
-    target, network = get_target_and_drafter(args, dataset, device)
+    m = trained_cast(args, dataset, device)
     dice, decode = VisibleDice(args.seed), dataset.tokenizer.decode
-    drafter = DDTreeDrafter(network, 12)
+    drafter = DDTreeDrafter(m.block, 12)
     marginals = remember(drafter, "marginals")
-    steps = speculate(target, drafter, prompt, Sampler(1.0), dice)
-    one = instructive(watch(steps, dice, prompt, args.steps, target.config.block_size,
+    steps = speculate(m.target, drafter, prompt, Sampler(1.0), dice)
+    one = instructive(watch(steps, dice, prompt, args.steps, m.target.config.block_size,
                             lambda: marginals[-1].exp().tolist()), decode)
     # What the drafter gave below a node depends on its depth alone.
     one["q"] = [(*one["note"], None)[depth]
@@ -330,5 +330,5 @@ def step_round(args, dataset, device, prompt):
         one, decode, dataset.vocab_size, chapter="05", title="DDTree", rule="walk", drafted="best",
         scores_are="the mass of the whole prefix", say_draft="The number at a node is the mass "
         "that the drafter gives its whole prefix.",
-        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, one block-diffusion "
-        "pass, B = 12, temperature 1")
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(m.target)}, one "
+        "block-diffusion pass, B = 12, temperature 1")

@@ -12,10 +12,10 @@ import torch
 
 from block_diffusion import BlockConfig, BlockDrafter
 from nanogpt.checkpoint import checkpoint_path, fingerprint
-from nanogpt.packing import for_decoding, pack, packed_dtype
+from nanogpt.packing import pack, packed_dtype
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import Recipe
-from nanogpt.train import fit, get_gpt, step_generator
+from nanogpt.train import fit, step_generator
 
 # All anchors of a sequence share one forward of the frozen target. With more sequences of fewer
 # anchors, most of a step would go to that forward.
@@ -135,15 +135,3 @@ def drafter_for_decoding(drafter, target):
     if dtype is not None:
         pack(twin, dtype)
     return twin
-
-
-def get_target_and_drafter(args, dataset, device):
-    """A target and its drafter, trained or loaded -> decoding copies of both.
-
-    args: the flags of cli.parser and cli.target_flags.
-    """
-    trained = get_gpt(args.size, dataset, device, args.retrain)
-    drafter = get_drafter(
-        trained, dataset, BlockConfig.reading(trained), device, args.retrain)
-    target = for_decoding(trained, args.precision)
-    return target, drafter_for_decoding(drafter, target)

@@ -28,9 +28,9 @@ from nanogpt.pictures.plots import (
     two_digits,
 )
 from nanogpt.pictures.step import VisibleDice, remember, trace, watch
+from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.train import get_pair
 from single_step_rules import RRS
 from tree_attention import Tree, TreeGPT, speculate  # chapter 02
 
@@ -270,14 +270,14 @@ def draw_gains(tau, title):
 def step_round(args, dataset, device, prompt):
     """An instructive round of RRS under the layer lift -> its trace; see
     nanogpt/pictures/step.py."""
-    target, small = get_pair(args, dataset, device)
+    m = trained_cast(args, dataset, device)
     # Seed 8 has a round that every layer could have ended.
     dice, rule = VisibleDice(args.seed + 7), LayerVerification(RRS)
     scored, judged = remember(rule, "scores"), remember(rule, "judge")
-    drafter = SampledTreeDrafter(TreeGPT(small), shape_parents(SHAPES["multi-chain"], 2, 3),
+    drafter = SampledTreeDrafter(TreeGPT(m.small), shape_parents(SHAPES["multi-chain"], 2, 3),
                                  Sampler(1.0, top_k=20), dice)
-    steps = speculate(target, drafter, prompt, Sampler(1.0), dice, rule)
-    rounds = watch(steps, dice, prompt, args.steps, target.config.block_size,
+    steps = speculate(m.target, drafter, prompt, Sampler(1.0), dice, rule)
+    rounds = watch(steps, dice, prompt, args.steps, m.target.config.block_size,
                    lambda: (scored[-1][0][0], *(x[0] for x in judged[-1])))
     # Both branches have a score, and the root has a part of the draw, as the path's end has.
     one = max(rounds, key=lambda r: min(*r["note"][0][1:3], *r["note"][1][[0, r["kept"][-1]]]))
@@ -289,6 +289,6 @@ def step_round(args, dataset, device, prompt):
         scores=scores.tolist(), ends=ends.tolist(), owed=(owed / owed.sum()).tolist(),
         scores_are="score: the chance that the path goes through",
         say_draft="The same token may come twice after the same node.",
-        subtitle=f"{SIZES[args.size].label} target in {precision_of(target)}, "
+        subtitle=f"{SIZES[args.size].label} target in {precision_of(m.target)}, "
         f"{SIZES['draft'].label} drafter, two chains of 3, LV + RRS, temperature 1",
         say_verify="Now p and q are known at every node, and the rule can begin.")

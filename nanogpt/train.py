@@ -20,7 +20,6 @@ from nanogpt import cli
 from nanogpt.checkpoint import checkpoint_path, restore, save_checkpoint, shipped, updates_in
 from nanogpt.device import autocast, bf16_is_faster
 from nanogpt.model import GPT
-from nanogpt.packing import for_decoding
 from nanogpt.sizes import SIZES
 
 # ---------------------------------------------------------------- Muon
@@ -244,12 +243,6 @@ def get_gpt(size, dataset, device, retrain=False, recipe=None, folder=None):
     fit(model, batch_loss, recipe, path, config, f"{size} GPT",
         evaluate=lambda: validation_loss(model, dataset.val), retrain=retrain)
     return model.eval()
-
-
-def get_pair(args, dataset, device):
-    """The target of the flags and the small GPT that drafts for it, both ready to decode."""
-    return [for_decoding(get_gpt(size, dataset, device, args.retrain), args.precision)
-            for size in (args.size, "draft")]
 
 
 def main(argv=None):

@@ -25,15 +25,15 @@ from nanogpt.checkpoint import (
 )
 from nanogpt.data import load_dataset
 from nanogpt.model import GPT, GPTConfig
+from nanogpt.run import trained_cast
 from nanogpt.sizes import SIZES, Recipe, Size
 from nanogpt.train import Muon, fit, orthogonalize
 from train_drafter import RECIPE as DRAFTER_RECIPE
-from train_drafter import drafter_validation_loss, get_drafter, get_target_and_drafter
+from train_drafter import drafter_validation_loss, get_drafter
 from train_heads import (
     get_heads,
     get_kind_head,
     get_one_head,
-    heads_for_decoding,
     heads_validation_loss,
     kinds_of_text,
 )
@@ -461,16 +461,12 @@ def test_weights_that_are_not_made_to_the_end_replace_nothing(dataset, folder, m
 
 def test_what_decodes_is_what_was_trained(dataset, folder, monkeypatch):
     """The copies of a target, its heads and its block drafter hold the weights of the files."""
-    args = Namespace(size="small", retrain=False, precision="float32")
+    m = trained_cast(Namespace(size="small", retrain=False, precision="float32"), dataset, CPU)
     monkeypatch.setattr(train, "tqdm", never)
-    monkeypatch.setattr(sys.modules["train_drafter"], "get_drafter",
-                        partial(get_drafter, recipe=RECIPES["drafter"]))
-    target, small = train.get_pair(args, dataset, CPU)
-    heads = heads_for_decoding(get_heads(
-        train.get_gpt("small", dataset, CPU), dataset, CPU, recipe=RECIPES["heads"]), target)
-    _, drafter = get_target_and_drafter(args, dataset, CPU)
-    for copy, name in ((target, "small"), (small, "draft"), (drafter, "small-block-drafter"),
-                       (torch.nn.ModuleDict({"heads": torch.nn.ModuleList(heads)}),
+    monkeypatch.setattr("ddtree_room.get_drafter", partial(get_drafter, recipe=RECIPES["drafter"]))
+    monkeypatch.setattr("routing_room.get_heads", partial(get_heads, recipe=RECIPES["heads"]))
+    for copy, name in ((m.target, "small"), (m.small, "draft"), (m.block, "small-block-drafter"),
+                       (torch.nn.ModuleDict({"heads": torch.nn.ModuleList(m.heads)}),
                         "small-draft-heads")):
         stored = torch.load(folder / f"{name}.pt", weights_only=True)["model"]
         assert stored.keys() == copy.state_dict().keys()
