@@ -580,6 +580,7 @@ def test_two_judges_on_the_clock(capsys):
         ["2.00", "1.60x", "*"], ["7", "4.00", "1.56x"], ["2.00", "1.52x", "*"]]
 
 
+@pytest.mark.slow  # the lesson prints both tables, too
 def test_the_room_prints_every_method(readers, monkeypatch, capsys):
     target, heads = readers
     monkeypatch.setattr(merging_room, "get_kinds", lambda *_: (KINDS, target, heads))

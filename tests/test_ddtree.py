@@ -17,7 +17,7 @@ from ddtree import (
     marginal_children,
     surrogate,
 )
-from nanogpt.exact.toy_models import GPTModel, ToyDraft, ToyModel, random_gpt
+from nanogpt.exact.toy_models import GPTModel, random_gpt
 from nanogpt.exact.trees import best_mass
 from test_bench import text
 from train_drafter import random_drafter
@@ -78,22 +78,6 @@ def test_surrogate_is_the_expected_acceptance_length():
             probability = float(sum(log_probs[i, t] for i, t in enumerate(y)).exp())
             expected += probability * sum(y[:d] in nodes for d in (1, 2, 3))
         assert surrogate(tree, log_probs) == pytest.approx(expected, abs=1e-12)
-
-
-class ToyBlock(ToyDraft):
-    """Random marginals for every text, as one pass would give them."""
-
-    def __init__(self, seed, budget=99, slots=3):
-        super().__init__(ToyModel(seed, 3))
-        self.budget, self.slots = budget, slots
-
-    def children(self, root, room):
-        rows = [self.model.logits((*self.text, root, slot))
-                for slot in range(min(self.slots, room))]
-        return marginal_children(torch.stack(rows).log_softmax(-1))
-
-    def propose(self, root, room):
-        return best_first_tree(root, self.children(root, room), self.budget)
 
 
 # ---------------------------------------------------------------- the drafters

@@ -112,7 +112,7 @@ def test_the_text_has_the_targets_distribution_exactly(loop):
         assert proofs.bias(played, budget, Sampler(1), length=3) < 1e-12, budget
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", OF_EACH_KIND)
 def test_decoders_take_turns_on_one_recording(loop):
     """Three texts, two temperatures: nobody gets another's cache, drafts or temperature."""
     m, budget = cast_on(DEVICE), loop.budgets[-1]
@@ -319,7 +319,7 @@ class NoWordFromTheHost(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", OF_EACH_KIND)
 def test_a_round_needs_no_word_from_the_host(loop):
     m = proofs.random_cast()
     collect(loop.but(form="one launch").steps(m, loop.budgets[-1], [1, 2], Sampler(1), Dice(0)), 9)
@@ -338,7 +338,7 @@ def test_a_word_from_the_host_is_noticed(stray):
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="here is a real one")
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", OF_EACH_KIND)
 def test_no_tensor_strays_on_a_pretended_device(loop):
     with pretended_cuda():
         m = cast_on("cuda")

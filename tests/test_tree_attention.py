@@ -13,7 +13,7 @@ import tree_pictures
 import tree_room
 from chain_specdec import GPTDraft, speculate_chain
 from grading import Script
-from nanogpt.decoding import Context, collect
+from nanogpt.decoding import collect
 from nanogpt.does_it_pay import behind, load_all, speedups, table_of, tau_error
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import (
@@ -21,7 +21,6 @@ from nanogpt.exact.toy_models import (
     ToyTarget,
     loop_bias,
     random_gpt,
-    random_nodes,
 )
 from nanogpt.sampling import Dice, Sampler
 from tree_attention import (
@@ -35,7 +34,6 @@ from tree_attention import (
     full,
     multi_round,
     speculate,
-    verify,
     walk,
 )
 
@@ -220,32 +218,6 @@ def root_path(tree, row):
     while path[0] != 0:
         path.insert(0, int(tree.parents[path[0]]))
     return path
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_tree_forward_equals_a_causal_forward_per_node(seed):
-    """After each of several commits, all logits of one tree forward match plain forwards over
-    root-to-node paths, and the cache matches one built by plain decoding."""
-    target, text = random_gpt(seed, block_size=64), [1, 2, 3 + seed]
-    context = Context(target, text)
-    cache = context.cache
-    with torch.inference_mode():
-        context.prefill()
-        for turn in range(5):
-            tree = Tree(*random_nodes(10 * seed + turn, vocab=11, size=14))
-            logits, _ = verify(context, tree, lambda logits: logits)
-            for row in range(len(tree)):
-                tokens = tree.tokens[root_path(tree, row)].tolist()
-                plain, _ = target(torch.tensor([text + tokens]))
-                torch.testing.assert_close(logits[row], plain[0, -1], rtol=0, atol=1e-9)
-            path = root_path(tree, len(tree) - 1 - turn)
-            cache.commit(path)
-            text = text + tree.tokens[path].tolist()
-        fresh = target.new_cache()
-        target(torch.tensor([text]), cache=fresh)
-        n = len(text)
-        assert cache.length == n
-        torch.testing.assert_close(cache.kv[..., :n, :], fresh.kv[..., :n, :], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(2))

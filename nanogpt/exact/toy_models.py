@@ -18,9 +18,8 @@ class ToyModel:
     scale stretches the logits: a large scale gives peaked distributions.
     """
 
-    def __init__(self, seed, vocab=4, scale=1.0, allowed=None):
-        self.seed, self.vocab, self.scale, self.allowed = seed, vocab, scale, allowed
-        self.known = {}
+    def __init__(self, seed, vocab=4, scale=1.0):
+        self.seed, self.vocab, self.scale, self.known = seed, vocab, scale, {}
 
     def logits(self, prefix):
         """prefix: tuple of tokens -> (V,) logits of the next token."""
@@ -30,13 +29,9 @@ class ToyModel:
             for token in prefix:  # a hash that is the same in every process
                 number = (number * 1_000_003 + token + 1) % (2**61 - 1)
             generator = torch.Generator().manual_seed(number)
-            logits = self.scale * torch.randn(
+            self.known[prefix] = self.scale * torch.randn(
                 self.vocab, generator=generator, dtype=torch.float64
             )
-            if self.allowed is not None:  # support restricted to these tokens
-                banned = [t for t in range(self.vocab) if t not in self.allowed]
-                logits[banned] = -torch.inf
-            self.known[prefix] = logits
         return self.known[prefix]
 
 
