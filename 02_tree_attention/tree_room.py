@@ -12,7 +12,7 @@ from chain_specdec import acceptance_probability, residual
 from nanogpt.chapter import Loop
 from nanogpt.cli import print_table
 from nanogpt.decoding import Context
-from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.model import KVCache
@@ -82,10 +82,8 @@ def print_emitted(rules, p, q, tokens):
             path, token = rule(tree, p.repeat(3, 1), dice)
             return [children[path[1] - 1], len(p)] if len(path) > 1 else [token]
 
-        found = torch.zeros(len(p) + 1)
-        for places, probability in outcomes(run):
-            found[places] += probability
-        rows.append([name, *(f"{value:.4f}".lstrip("0") for value in found.tolist())])
+        found = token_law(run, len(p) + 1).tolist()
+        rows.append([name, *(f"{value:.4f}".lstrip("0") for value in found)])
     print_table(["", *tokens, "accepted"], rows)
 
 

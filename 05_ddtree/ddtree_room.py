@@ -26,7 +26,7 @@ from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize
 from nanogpt.chapter import Loop, Model
 from nanogpt.data import untouched_prompts
 from nanogpt.decoding import collect
-from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.sampling import Dice, Sampler
@@ -357,8 +357,8 @@ def urns(cooled=lambda p: p):
     }
     found = {}
     for name, (chapter, p, run) in cases.items():
-        drawn = outcomes(lambda dice, p=p, run=run: run(cooled(p), dice))
-        found[name] = chapter, sum(chance for token, chance in drawn if token == 0), p.tolist()
+        law = token_law(lambda dice, p=p, run=run: run(cooled(p), dice), len(p))
+        found[name] = chapter, float(law[0]), p.tolist()
     return found
 
 
@@ -370,10 +370,7 @@ def round_by_round(p, q, law):
             return dice.draw(p)  # the target by itself
         return first_token(dice.draw(law / law.sum()), p, q, dice)
 
-    found = torch.zeros_like(p)
-    for token, chance in outcomes(run):
-        found[token] += chance
-    return found
+    return token_law(run, len(p))
 
 
 # ---------------------------------------------------------------- the length of a drawn chain

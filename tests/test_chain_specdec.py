@@ -7,16 +7,15 @@ import pytest
 import torch
 
 import chain_room
-import chain_specdec
+import layers_room
 from chain_specdec import (
     GPTDraft,
+    accept,
     acceptance_probability,
-    draft,
     expected_tokens,
     speculate_chain,
 )
 from nanogpt.decoding import collect
-from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.sampling import Dice, Sampler
 from text_table import NgramDraft, TextTable
@@ -26,18 +25,9 @@ def test_expected_tokens_against_enumeration():
     """With the same two distributions at every position, alpha and Equation 1 are exact."""
     target, probs = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.1, 0.3]]).double()
     alpha = 0.8  # .5 + .1 + .2, the smaller of the two each time
-
-    class Same:
-        def logits(self, token):
-            return probs.log()
-
     for k in (1, 2, 3):
-        def emitted(dice, k=k):
-            drafted, rows = draft(Same(), 0, k, Sampler(1), dice)
-            return chain_specdec.accept(drafted, rows, target.expand(k + 1, 3), dice)[0] + 1
-
-        mean = sum(tokens * p for tokens, p in outcomes(emitted))
-        assert mean == pytest.approx(expected_tokens(alpha, k), abs=1e-6)
+        drafts = layers_room.drafts_accepted(accept, target, probs, k)
+        assert drafts + 1 == pytest.approx(expected_tokens(alpha, k))
 
 
 def test_chains_fill_the_window_to_its_last_row():

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 import ddtree_room
-from chain_specdec import accept
 from draft_law import bias, written
-from nanogpt.exact.enumeration import outcomes
+from nanogpt.exact.enumeration import token_law
 
 
 def random_laws(seed, vocab=4):
@@ -24,18 +23,7 @@ def random_laws(seed, vocab=4):
 def test_what_comes_out_is_p_and_the_bias_of_the_theorem(seed):
     """By enumeration of chapter 01's own rule: draft from the law, or hide it; told q."""
     p, q, law = random_laws(seed)
-    sent = float(law.sum())
-
-    def run(dice):
-        if not dice.flip(sent):
-            return dice.draw(p)
-        draft = dice.draw(law / sent)
-        n, token = accept([draft], [q], torch.stack([p, p]), dice)
-        return draft if n else token
-
-    found = torch.zeros_like(p)
-    for token, chance in outcomes(run):
-        found[token] += chance
+    found = ddtree_room.round_by_round(p, q, law)
     for says in written(p, q, law), p + bias(p, q, law):
         torch.testing.assert_close(says, found, rtol=0, atol=1e-14)
     assert bias(p, q, q).abs().max() < 1e-15
@@ -46,9 +34,7 @@ def test_what_comes_out_is_p_and_the_bias_of_the_theorem(seed):
 def test_what_is_hidden_counts_and_hiding_blindly_is_harmless():
     """The opening of the lesson with p unlike q; and h by itself, whatever was drawn."""
     p, q = torch.tensor([[0.5, 0.5], [0.8, 0.2]], dtype=torch.float64)
-    found = [0.0, 0.0]
-    for token, chance in outcomes(lambda dice: ddtree_room.hidden_if_rare(p, q, dice)):
-        found[token] += chance
+    found = token_law(lambda dice: ddtree_room.hidden_if_rare(p, q, dice), 2).tolist()
     assert found == pytest.approx([0.6, 0.4])
     assert written(p, q, q * (q >= 0.5)).tolist() == pytest.approx(found)
     assert bias(p, q, 0.7 * q).abs().max() < 1e-15

@@ -55,6 +55,14 @@ def outcomes(run):
                 break
 
 
+def token_law(run, size):
+    """The distribution (size,) of what `run(dice)` gives: a token, or several that count each."""
+    law = torch.zeros(size, dtype=torch.float64)
+    for token, probability in outcomes(run):
+        law[token] += probability
+    return law
+
+
 def target_distribution(model, sampler, prefix, length):
     """Plain decoding's distribution of `length` tokens after `prefix`: {tokens: probability}."""
     distribution = {(): 1.0}  # the empty text is certain
