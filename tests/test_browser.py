@@ -472,7 +472,7 @@ def test_no_number_lies_on_another_in_any_round_of_the_live_page(live, tmp_path)
     html.write_text(live.page().replace("</body>", "<script>Object.assign(data, "
                     f"{live.weights()}); ready();</script></body>"), encoding="utf-8")
     shapes = [("chain", "1"), ("chain", "8"), *((rule, shape) for rule in ("walk", "multi")
-                                                for shape in ("2-2", "4-1-1", "2-1-1-1-1"))]
+                                                for shape in ("3-2-1", "4-1-1", "2-1-1-1-1"))]
     for width in (1280, 820, 390):
         found = ask(html.as_uri(), f"const shapes = {json.dumps(shapes)}, all = [];" + """
           for (const [rule, shape] of shapes) {
@@ -482,6 +482,7 @@ def test_no_number_lies_on_another_in_any_round_of_the_live_page(live, tmp_path)
               page.eval(`look(${round})`);
               const bad = (() => {""" + FRAMES + """ return bad; })();
               all.push(...bad.map(one => `${rule} ${shape}: ${one}`));
+              if (shape === "3-2-1" && doc.querySelector(".cut")) all.push("a small tree is cut");
             }
           }
           return { all, width: doc.documentElement.scrollWidth };""", tmp_path, width)
@@ -535,6 +536,12 @@ reads(1);
 said.push(ui.reads.textContent);
 ui.measure.click();
 said.push(ui.note.textContent);
+const lucky = [[.6, .1, .3], [.7, .2, .1]].map(q => {  // one letter has more p than q, then two
+  [toy.p, toy.q] = [[.5, .3, .2], q];
+  ui.way.selectedIndex = 7;
+  renew();
+  return ui.exact.textContent;
+});
 form.p.value = "What\u2019s here?\n7 men";
 ui.form.requestSubmit();
 finish();
@@ -549,7 +556,7 @@ for (let turn = 0; turn < 10; turn++) {
   ui.guess.value = greedily.slice(game.text.length + 1).slice(0, 4).replace(/\n/g, "/");
   ui.guessing.requestSubmit();
 }
-document.title = JSON.stringify({ greedy, drawn, address, said, strange,
+document.title = JSON.stringify({ greedy, drawn, address, said, strange, lucky,
   captions: [...new Set(read)],
   score: ui.score.textContent, kept: spell([...game.text, game.root]), greedily,
   rows: ui.runs.querySelectorAll("tr").length });
@@ -586,6 +593,7 @@ def test_a_reader_can_try_everything(used):
     assert "rule=multi" in found["address"] and "shape=2-1-1-1-1" in found["address"]
     assert "other branches" in found["said"][0] and "other branches" not in found["said"][1]
     assert "On this device" in found["said"][2]
+    assert "by luck" in found["lucky"][0] and found["lucky"][1].startswith("Not p")
     note, before = found["strange"]
     assert note.endswith("left out: 7") and before == "What's here?\n men"
     tiles, letters = found["score"].split(" I drafted ")

@@ -66,11 +66,11 @@ function race() {
   }));
   ui.pause.textContent = ticking ? "pause" : "go on";
   ui.ticks.textContent = several(Math.min(tick, all.length), "pass");
-  ui.spent.textContent = several(done.length, "pass");
+  ui.spent.textContent = several(done.length, "pass") + (wrote < goal ? "" : ", finished");
   const greedy = !+form.t.value, guesses = wrote - done.length;
-  ui.sum.textContent = tick < all.length || wrote < goal ? "" : `${guesses} of ${wrote} letters are the small model's, yet the text `
-    + `${greedy ? "is, letter for letter, the one that the large model writes" : "has exactly the distribution that the large model has"} alone: `
-    + `${done.length} passes instead of ${wrote}.`;
+  ui.sum.textContent = tick < all.length || wrote < goal ? "" : `${guesses} of ${wrote} letters are the small model's guesses, yet `
+    + `${greedy ? "the text is, letter for letter, the one that the large model writes alone" : "the large model alone would draw this text exactly as often"}. `
+    + `It took ${done.length} passes of the large model instead of ${wrote}.`;
 }
 
 function tables() {  // what was tried, the newest first
@@ -116,9 +116,9 @@ function measure() {  // in the reader's own browser
 function look(i) {
   const round = rounds[i];
   if (!round.tokens) return;
-  ui.round.hidden = false;
+  ui.pass.hidden = false;
   show({ ...round, letters: data.letters, context: spell(round.text.slice(-30)) });
-  [...ui.story.querySelectorAll("a")].forEach((piece, n) => piece.classList.toggle("now", n === i));
+  ui.story.querySelectorAll("a").forEach((piece, n) => piece.classList.toggle("now", n === i));
   if (part) return;
   ui.pass.scrollIntoView({ behavior: "smooth" });
   ui.on.focus({ preventScroll: true });  // for the keyboard
@@ -168,7 +168,7 @@ ui.guessing.onsubmit = event => {
   tiles.push("\u{1f7e6}".repeat(emitted.length - 1) + "\u{1f7e7}");
   ui.game.append(make("span.p", spell(emitted)));
   ui.guess.value = "";
-  ui.score.textContent = `${tiles.join(" ")} ${spell(emitted.slice(0, -1)) ? "kept, and" : "None kept;"} the large model added '${visible(spell(emitted.slice(-1)))}'.`;
+  ui.score.textContent = `${tiles.join(" ")} ${emitted.length > 1 ? "kept, and" : "None kept;"} the large model added '${visible(spell(emitted.slice(-1)))}'.`;
   if (tiles.length < 10) return;
   const wrote = tiles.join("").length / 2;
   let passes = 0, machine = 0;
@@ -210,7 +210,7 @@ ui.form.onsubmit = event => {
   ui.story.previousElementSibling.scrollIntoView({ block: "nearest", behavior: "smooth" });  // on a phone it is far above
 };
 const said = () => {
-  for (const output of document.querySelectorAll("output")) output.textContent = output.parentNode.querySelector("input").value;
+  for (const output of document.querySelectorAll("output")) output.textContent = output.previousElementSibling.value;
   const kind = form.rule.value;
   ui.long.hidden = kind !== "chain";
   ui.wide.hidden = kind === "chain";

@@ -36,9 +36,9 @@ SHELL = """<!DOCTYPE html>
 <head>
 {head}</head>
 <body>
-<h1>A small model guesses, a large one writes</h1>
+<h1>A small model guesses, a large one checks</h1>
 <p>Two real models in this page of 1 MB.</p>
-<noscript>It runs in JavaScript, which is switched off.</noscript>
+<noscript>It needs JavaScript, which is switched off.</noscript>
 <!-- Made by .github/book/live.py -->
 <script>
 const inflate = async text => {{

@@ -74,7 +74,8 @@ function letter() {
     track([wide("i.accepted", shown[x] / most), wide("i.own", shown[V + x] / most), wide("i.draft", q[x] / most)], p[x] / most,
       `${digits(out[x])} for ${digits(p[x])}`), ...slides ? [make("div.row slides", slide(p, "p", x), slide(q, "q", x))] : [])));
   const worst = best(out.map((x, y) => Math.abs(x - p[y]))), off = distance(out, p);
-  ui.exact.textContent = (drawn ? "Filled with 2,000 draws. In the long run: " : "") + (off < 1e-9 ? "Exactly p: nothing shows that there was a guess."
+  ui.exact.textContent = (drawn ? "Filled with 2,000 draws. In the long run: " : "") + (off < 1e-9 ? ui.way.selectedIndex && !ui.told.checked
+    ? "Exactly p, but by luck: not once two letters have more p than q." : "Exactly p: nothing shows that there was a guess."
     : `Not p: '${names[worst]}' comes out with ${digits(out[worst])} for ${digits(p[worst])}. In all ${digits(off)} is in the wrong place.`);
 }
 const renew = () => { drawn = null; letter(); };

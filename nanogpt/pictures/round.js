@@ -144,7 +144,7 @@ function tell() {
         const coin = { u, value: 1 - draw.value, kind: verdict,
                        parts: [["keep", draw.coin], ["reject", 1 - draw.coin]] };
         state.judged = { ...state.judged, [child]: { p, q: q[token], coin: sure ? []
-          : [`u ${short(u)}`, `${draw.value ? "<" : ">"} ${short(draw.coin)}`] } };
+          : [short(u), `${draw.value ? "<" : ">"} ${short(draw.coin)}`] } };
         frame("accept", sure ? `Is ${quoted(child)} what ${target} likes best? ${draw.value ? "Yes" : "No"}: ${verdict}.`
           : `${upper(target)} gives ${quoted(child)} p = ${digits(p)}, ${drafter} gave it q = ${digits(q[token])}. `
           + (draw.coin === 1 ? `At least as much: ${verdict}.` : `Less: keep it with probability p / q = `
@@ -221,7 +221,7 @@ function tell() {
     verify: `One pass of the large model reads ${trace.confidence ? "the chosen tree" : "all guesses"}.`,
     route: "The surer head's tree goes on.", down: "Scores: the chance that the path goes through.",
     up: "One draw, held against the layers from the right, ends the path.",
-    accept: "Blue: accepted guesses. Orange: the large model's own.", commit: `One pass wrote ${wrote}.` };
+    accept: "Blue: accepted guesses. Orange: the large model's own.", commit: `One pass wrote ${wrote}. The cache keeps ${several(kept.length, "row")} and forgets ${lost}.` };
   return frames.filter((f, i) => !frames[i + 1] || frames[i + 1].verb !== f.verb)
     .map(f => ({ ...f, text: brief[f.verb] }));
 }
@@ -313,7 +313,8 @@ function drawTree(f) {
   view.scrollLeft = left + shown + 60 - view.clientWidth;  // what the caption speaks of comes into view
   const entry = ([kind, name]) => make("span", make(`i.cell ${kind}`), ` ${name}`);
   const numbered = f.scores ? [f.ends ? "the chance that the path ends at the node" : trace.scores_are]
-    : [make("b.p", "p"), ` of ${words.target}, `, make("b.q", "q"), ` of ${words.drafter}`];
+    : [make("b.p", "p"), ` of ${words.target}, `, make("b.q", "q"), ` of ${words.drafter}`,
+    make("b", trace.rule === "coins" && Math.max(...trace.p[0]) < 1 ? ", coin against p / q" : "")];
   const kinds = [["root", "the root"], ["accepted", "accepted"], ["rejected", "rejected"], ["own", `${words.target}'s own`]];
   ui.legend.replaceChildren(...[...kinds, ...trace.names.map((name, i) => [`head${i + 1}`, name])].map(entry),
     make("span", "numbers: ", ...numbered));
@@ -344,7 +345,7 @@ function dice({ u, value, kind, parts }) {  // the unit interval, and where u fa
 }
 
 function drawCache(f) {  // what is kept moves to the front, the rest fades
-  const all = range(waiting(f) ? 0 : trace.verified), rows = f.kept ? [...f.kept, ...all.filter(row => !f.kept.includes(row))] : all;
+  const all = range(waiting(f) ? 0 : trace.verified), rows = [...new Set([...f.kept || [], ...all])];
   const cell = (kind, text, note) => make(`span.cell ${kind}`, text, make("small", note));
   ui.cache.replaceChildren(cell("", `\u2026${visible(trace.context.slice(-5))}`, `${trace.committed} rows`),
     ...rows.map(row => cell(f.kept ? kind(row, f) : "", text(row), row)));
@@ -387,7 +388,8 @@ function go(index) {
   // A panel that has nothing to say is hidden.
   ui.maskcard.hidden = f.verb !== "draft" && f.verb !== "verify";
   ui.barscard.hidden = !f.charts.length && !f.unit;
-  ui.cachecard.hidden = !is("embed") && f.verb !== "verify" && f.verb !== "commit";
+  ui.cachecard.hidden = f.verb !== "commit" && (is("still") || !is("embed") && f.verb !== "verify");
+  ui.legend.hidden = is("still") && !ui.cachecard.hidden;
   drawTree(f);
   drawMask(f);
   ui.bars.replaceChildren(...f.charts.map(chart), ...(f.unit ? [dice(f.unit)] : []));

@@ -177,7 +177,7 @@ def save_gif(html, gif):
     drawn = [ImageChops.difference(shot, Image.new("RGB", shot.size, shot.getpixel((0, 0))))
              .getbbox()[3] for shot in shots]  # below that a page is empty
     shots = [shot.crop((0, 0, shot.width, max(drawn) + 9)) for shot in shots]
-    colors = Image.fromarray(np.hstack(shots)).quantize(200)  # one palette for all
+    colors = Image.fromarray(np.hstack(shots)).quantize(64)  # one palette for all
     shots = [shot.quantize(palette=colors, dither=Image.Dither.NONE) for shot in shots]
     times = [int(1000 * SECONDS)] * len(shots)
     times[-2] *= 2  # the verdict has the most to read
