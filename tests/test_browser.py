@@ -99,14 +99,14 @@ FRAMES = """
 def test_no_number_lies_on_another(tmp_path, chapter, width):
     """In the page, a lesson's frame, a GIF; each frame has a caption, no text is below 11 px."""
     for more, frames, ends in (("", 7, "The last one is the next root."), ("&embed", 7, "root."),
-                               ("&embed&still", 4, "tokens.")):
+                               ("&embed&still", 4, r"forgets \d+.")):
         found = ask(f"{STEP_PAGE}#{chapter}{more}", FRAMES + """
           return { captions, bad, smallest: Math.min(...sizes), title: doc.title,
                    width: doc.documentElement.scrollWidth };""", tmp_path, width)
         assert found["bad"] == [] and found["smallest"] > 10.9 and found["width"] <= width
         assert len(found["captions"]) >= frames and all(found["captions"])
         assert not re.search("undefined|NaN", " ".join(found["captions"]))
-        assert found["captions"][-1].endswith(ends)
+        assert re.search(f"{ends}$", found["captions"][-1])
         assert found["title"].startswith(chapter[:2])
 
 
