@@ -105,7 +105,7 @@ def drawn_chances(target_logits, draft_logits, T):
 SEES = "mask[row] |= mask[parents[row]]"
 RETURN = "return torch.from_numpy(mask)"
 POSITIONS = "positions = context.cache.length + tree.depths"
-ROWS, LENGTH = "range(1, len(parents))", "n = len(rows)"
+AFTER_ROOT, LENGTH = "range(1, len(parents))", "n = len(rows)"
 
 
 def keys_only(self, rows):
@@ -125,7 +125,7 @@ WRONG = {
         "only the parent is visible, not its ancestors": (SEES, "mask[row, parents[row]] = True"),
         "only the root, the parent and the node itself are visible": (
             SEES, "mask[row, [0, parents[row]]] = True"),
-        "the root's parent, -1, is taken for the last row": (ROWS, "range(len(parents))"),
+        "the root's parent, -1, is taken for the last row": (AFTER_ROOT, "range(len(parents))"),
         "the mask holds numbers, not bools": (RETURN, f"{RETURN}.float()"),
         "a node does not see itself": (
             RETURN, f"np.fill_diagonal(mask, False)\n{RETURN}"),

@@ -183,7 +183,7 @@ def honest_choice(step, honest, router):
     return route([mean * ratio for mean, ratio in zip(step.means[:2], honest[key], strict=True)])
 
 
-def replay(proposals, router, honest=None):
+def rounds_by(proposals, router, honest=None):
     """The rounds of what propose_everywhere gave. router: a name in `choices`, in RECORDS, or,
     with `ratios`, in HONEST."""
     if router in RECORDS:
@@ -198,7 +198,7 @@ def replayed(known, routers, honest=None):
     and "joined", each verse text with a code text behind it."""
     parts = known | {"both": known["verse"] + known["code"], "joined": [
         in_pieces(pair, len(pair[0])) for pair in zip(known["verse"], known["code"], strict=True)]}
-    return {router: {part: [replay(text, router, honest) for text in texts]
+    return {router: {part: [rounds_by(text, router, honest) for text in texts]
                      for part, texts in parts.items()} for router in routers}
 
 

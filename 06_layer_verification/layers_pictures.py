@@ -187,8 +187,8 @@ def draw_ends(trees, node, title):
 def draw_lengths(toy, real, fastest, title):
     """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
 
-    toy: {K: percent}, exact; real: {drafter: {K: of layers_room.gain}}, with two standard errors;
-    fastest: {drafter: the K that is fastest on the clock}, which gets a ring.
+    toy: {K: percent}, exact; real: {drafter: {K: of layers_room.gain_by_tree}}, with two standard
+    errors; fastest: {drafter: the K that is fastest on the clock}, which gets a ring.
     """
     ax = new_axes(height=4.0)
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)

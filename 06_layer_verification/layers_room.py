@@ -182,7 +182,7 @@ def tau_by_tree(rules, trees):
             for name, rule in rules.items()}
 
 
-def gain(before, after):
+def gain_by_tree(before, after):
     """Tokens of a step on the same trees, by two rules, (n,) each -> both means, by how many
     percent the second is larger, and the standard error of that."""
     differences = 100 * (after - before) / before.mean()
@@ -200,7 +200,7 @@ def gains_by_length(chains, lengths):
         cut = [(shape_of((*range(-1, K),)), *(x[:, :K + 1] for x in arrays))
                for shape, *arrays in chains if len(shape.parents) > max(lengths)]
         tau = tau_by_tree({name: RULES[name] for name in ("TV + RRS", "BV")}, cut)
-        found[K] = gain(tau["TV + RRS"], tau["BV"])
+        found[K] = gain_by_tree(tau["TV + RRS"], tau["BV"])
     return found
 
 
@@ -211,7 +211,7 @@ def print_same_trees(results):
     trees = recorded_trees([text for name in rules for text in results[two_chains(name).title(4)]])
     tau = tau_by_tree(rules, trees)
     more = {f"LV + {step}": "{2:+.2f}% ({3:.2f})".format(
-        *gain(tau[f"TV + {step}"], tau[f"LV + {step}"])) for step in STEPS}
+        *gain_by_tree(tau[f"TV + {step}"], tau[f"LV + {step}"])) for step in STEPS}
     cli.print_table([f"the same {len(trees)} trees", "expected tau", "LV over TV"],
                     [[name, f"{x.mean():.3f}", more.get(name, "")] for name, x in tau.items()])
 

@@ -116,7 +116,7 @@ def decoder(m, loop, budget, sampler):
 # ---------------------------------------------------------------- what is kept of it
 
 
-def record(runs):
+def to_store(runs):
     """A method's Generations -> rounds and milliseconds of each text; a round's drafts, and its
     milliseconds by verb; in which form the rounds ran, as they say themselves."""
     line, forms = summarize(runs), {step.form for text in runs for step in text.steps}
@@ -153,7 +153,7 @@ def measure(m, targets, entries, prompts, max_new_tokens, temperature):
             again = {name: lambda prompt, _, i=i, name=name: starts[name](prompt, i)}
             texts[i] = compare(again, prompts[i:i + 1], max_new_tokens)[name][0]
     return {"curve": [[n, round(ms, 4)] for n, ms in curve.items()],
-            "methods": {name: facts[name] | record(texts) for name, texts in runs.items()}}
+            "methods": {name: facts[name] | to_store(texts) for name, texts in runs.items()}}
 
 
 def machine(device):

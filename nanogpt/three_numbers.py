@@ -44,7 +44,7 @@ def alpha_of(tau, k):
     return (low + high) / 2
 
 
-def best_tree(alpha, nodes, deepest=None):
+def tree_tokens(alpha, nodes, deepest=None):
     """The best tree of so many nodes, at most two guesses for each position -> its tokens a round,
     its depth. deepest: it may be so deep; default as deep as it has nodes.
 
@@ -86,7 +86,7 @@ def yours(draft, rows, alpha, one_pass=False):
         return tokens, (1 if one_pass else depth) * draft + c(1 + drafts)
 
     def tree(n):  # each level costs a pass: as deep as it pays
-        return max((point(*best_tree(alpha, n, deepest), n) for deepest in range(1, n + 1)),
+        return max((point(*tree_tokens(alpha, n, deepest), n) for deepest in range(1, n + 1)),
                    key=lambda found: found[0] / found[1])
 
     return {"chain of {}": {k: point(chain_tokens(alpha, k), k, k) for k in CHAINS},

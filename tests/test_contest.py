@@ -30,16 +30,16 @@ from nanogpt.does_it_pay import (
     load,
     load_all,
     main,
-    record,
     span,
     speedups,
+    to_store,
     together,
 )
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.pictures import maps
 from nanogpt.pictures.plots import GREY
 from nanogpt.sampling import Dice, Sampler
-from nanogpt.three_numbers import alpha_of, best, best_tree, chain_tokens, gpu, yours
+from nanogpt.three_numbers import alpha_of, best, chain_tokens, gpu, tree_tokens, yours
 from test_bench import FakeClock
 from train_heads import random_heads
 from tree_attention import Tree
@@ -112,10 +112,10 @@ def test_what_is_kept_of_a_method():
         return Step([0] * tokens, tokens + 1, seconds, form=form)
 
     runs = [Generation([0] * 6, [step(3), step(2)], 0.016), Generation([0] * 6, [step(5)], 0.01)]
-    assert record(runs) == {"rounds": [2, 1], "ms": [16.0, 10.0], "drafts": 4.33,
+    assert to_store(runs) == {"rounds": [2, 1], "ms": [16.0, 10.0], "drafts": 4.33,
                             "verbs": [1.0, 2.0, 0.0, 4.0], "form": "one launch"}
     runs[1].steps[0].form = "eager"
-    assert record(runs)["form"] == "eager, one launch"
+    assert to_store(runs)["form"] == "eager, one launch"
 
 
 def test_a_text_that_was_held_up_is_written_again_from_its_seed(monkeypatch):
@@ -344,15 +344,15 @@ def test_files_for_the_front_page_and_the_live_one(tmp_path):
 
 def test_the_worked_examples():
     assert doctest.testmod(three_numbers) == (0, 1)
-    assert best_tree(0.6, 3) == pytest.approx((1 + 0.6 + 0.36 + 0.216, 3))
-    assert best_tree(0.6, 5) == pytest.approx((1 + 0.6 + 0.36 + 0.216 + 0.1296 + 0.12, 4))
-    assert best_tree(0, 4) == (1, 0) and best_tree(1, 4) == (5, 4)
+    assert tree_tokens(0.6, 3) == pytest.approx((1 + 0.6 + 0.36 + 0.216, 3))
+    assert tree_tokens(0.6, 5) == pytest.approx((1 + 0.6 + 0.36 + 0.216 + 0.1296 + 0.12, 4))
+    assert tree_tokens(0, 4) == (1, 0) and tree_tokens(1, 4) == (5, 4)
 
 
 def test_a_tree_of_one_guess_a_position_is_a_chain(monkeypatch):
     monkeypatch.setattr(three_numbers, "SECOND", 0)
     for alpha, n in ((0.3, 2), (0.8, 7)):
-        assert best_tree(alpha, n) == pytest.approx((chain_tokens(alpha, n), n))
+        assert tree_tokens(alpha, n) == pytest.approx((chain_tokens(alpha, n), n))
         assert chain_tokens(alpha, n) == pytest.approx(expected_tokens(alpha, n))
 
 
@@ -367,7 +367,7 @@ def test_the_price_of_a_round():
     """Forwards of the drafter, the target's first row, and what the other rows add."""
     found = yours(draft=0.25, rows=40, alpha=0.5)
     assert found["chain of {}"][4] == (1.9375, 4 * 0.25 + 1 + 4 / 40)
-    two = best_tree(0.5, 8, 2)  # a third level would write .17 tokens more, and cost .25 steps
+    two = tree_tokens(0.5, 8, 2)  # a third level would write .17 tokens more, and cost .25 steps
     assert found["tree of {} nodes"][8] == (two[0], two[1] * 0.25 + 1 + 8 / 40)
     passed = yours(draft=0.25, rows=40, alpha=0.5, one_pass=True)
     assert passed["chain of {}"][4] == (1.9375, 0.25 + 1 + 4 / 40)
@@ -389,10 +389,10 @@ def test_a_large_model_has_free_rows_up_to_the_bend():
 def test_a_tree_is_as_deep_as_it_pays():
     """Eight nodes in at most three levels: .7, .49, .343; the root's second guess, .3 * .35; two of
     .0735 and two of .05145. Where a pass costs half a step, more levels do not pay."""
-    assert best_tree(0.7, 8, 3) == pytest.approx((1 + 1.533 + 0.105 + 0.147 + 0.1029, 3))
+    assert tree_tokens(0.7, 8, 3) == pytest.approx((1 + 1.533 + 0.105 + 0.147 + 0.1029, 3))
     tokens, price = yours(0.5, gpu(), 0.7)["tree of {} nodes"][8]
-    assert price < 1 + 0.5 * best_tree(0.7, 8)[1]
-    assert tokens / price > best_tree(0.7, 8)[0] / (1 + 0.5 * best_tree(0.7, 8)[1])
+    assert price < 1 + 0.5 * tree_tokens(0.7, 8)[1]
+    assert tokens / price > tree_tokens(0.7, 8)[0] / (1 + 0.5 * tree_tokens(0.7, 8)[1])
 
 
 def test_three_numbers_of_a_machine():
@@ -486,7 +486,7 @@ def test_what_a_head_gets_for_what_it_says():
 def test_an_honest_router_by_hand():
     step = {0: routing_room.Proposal([3, 2, 0], [.4, .5, .9], kind=0)}
     honest = {None: [1, 1], 0: [1, .7], 1: [1, 1]}
-    assert [routing_room.replay(step, router, honest) for router in (
+    assert [routing_room.rounds_by(step, router, honest) for router in (
         "the surer head", *routing_room.HONEST)] == [[2], [2], [3]]
 
 

@@ -159,7 +159,7 @@ def test_routers_by_hand():
     """Two tokens behind the root. The verse head guesses the first, the code head none, and is
     the surer one: 2 tokens in 1 round for verse and the oracle, in 2 for code and the router."""
     known = {0: routing_room.Proposal([1, 0], [.2, .3]), 1: routing_room.Proposal([0, 0], [.2, .2])}
-    assert {router: routing_room.tau([routing_room.replay(known, router)]) for router in (
+    assert {router: routing_room.tau([routing_room.rounds_by(known, router)]) for router in (
         "verse head", "code head", "the surer head", "the oracle")} == {
             "verse head": 2, "code head": 1, "the surer head": 1, "the oracle": 2}
 

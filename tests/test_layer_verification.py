@@ -178,10 +178,10 @@ def test_gains_by_length_are_of_chains_cut_after_so_many_drafts():
     found = bench.gains_by_length([*chains, short], (1, 3))
     assert found[1][2:] == pytest.approx((0, 0))  # one draft: the two rules are one
     tau = bench.tau_by_tree(bench.RULES, chains)
-    assert found[3] == pytest.approx(bench.gain(tau["TV + RRS"], tau["BV"]))
+    assert found[3] == pytest.approx(bench.gain_by_tree(tau["TV + RRS"], tau["BV"]))
     assert found[3][2] != pytest.approx(found[1][2])
     # By hand: a half and twice as many more, of a mean of 2; and where p is q, all and one more.
-    assert bench.gain(np.array([1, 3]), np.array([3, 9])) == pytest.approx((2, 6, 200, 100))
+    assert bench.gain_by_tree(np.array([1, 3]), np.array([3, 9])) == pytest.approx((2, 6, 200, 100))
     equal = bench.tau_by_tree(bench.RULES, [(*chains[0][:2], rows[0, 0], rows[0, 0])])
     assert equal["BV"] == pytest.approx([4])
 
