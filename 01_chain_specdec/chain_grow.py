@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from chain_specdec import BigramDraft
+from chain_specdec import BigramDraft, ChainRound, accept
 from nanogpt.gpu.rounds import Drafts, Grower, Reader, fixed_tree
 from nanogpt.model import GPT
 from nanogpt.sampling import Sampler
@@ -95,6 +95,10 @@ class ChainGrower(Grower):
     def drafts(self, tokens, parents, draft_probs):
         """As chain_specdec.draft: a list of tokens, a row (V,) for each."""
         return tokens[1:].tolist(), draft_probs[:-1]
+
+    def judge(self, drafts, target_probs, dice, rule):
+        n, token = (rule or accept)(*drafts, target_probs, dice)
+        return list(range(n + 1)), drafts[0][:n], token, ChainRound(*drafts, target_probs, n)
 
 
 def grow_chain(target, drafter, k, sampler):

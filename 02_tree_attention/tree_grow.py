@@ -12,13 +12,25 @@ import torch
 from chain_grow import reader_of  # chapter 01
 from nanogpt.gpu.rounds import Drafts, Grower, Reader, fixed_tree
 from nanogpt.sampling import Sampler
-from tree_attention import Tree
+from tree_attention import Tree, TreeRound
+
+
+class GrowsTrees(Grower):
+    """A Grower for this chapter's loop, whatever tree it grows."""
+
+    def drafts(self, tokens, parents, draft_probs):
+        return Tree(tokens, parents, draft_probs)
+
+    def judge(self, tree, target_probs, dice, rule):
+        path, token = rule(tree, target_probs, dice)
+        return path, tree.tokens[path[1:]].tolist(), token, TreeRound(tree, path, target_probs)
+
 
 # ---------------------------------------------------------------- a fixed shape
 
 
 @dataclass(frozen=True)
-class TreeGrower(Grower):
+class TreeGrower(GrowsTrees):
     """TreeDrafter: one forward of the drafter for each level, then the children of all its rows."""
 
     read: Reader
@@ -64,9 +76,6 @@ class TreeGrower(Grower):
             return now.draw(probs, alive, depth, k)
         fits = (alive & (depth < now.room))[:, None].expand(-1, k)
         return probs.topk(k).indices, fits
-
-    def drafts(self, tokens, parents, draft_probs):
-        return Tree(tokens, parents, draft_probs)
 
 
 def parents_of(shape, vocab):

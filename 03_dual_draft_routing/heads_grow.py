@@ -6,9 +6,8 @@ from functools import partial
 import torch
 
 from dual_draft_routing import route
-from nanogpt.gpu.rounds import Drafts, Grower, Reader, ancestors
-from tree_attention import Tree  # chapter 02
-from tree_grow import BEHIND, best_tree, grow_tree, rows_of_best  # chapter 02
+from nanogpt.gpu.rounds import Drafts, Reader, ancestors
+from tree_grow import BEHIND, GrowsTrees, best_tree, grow_tree, rows_of_best  # chapter 02
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class HeadsReader(Reader):
 
 
 @dataclass(frozen=True)
-class HeadsGrower(Grower):
+class HeadsGrower(GrowsTrees):
     """RoutedDrafter: a tree of each head, and the surer one stays. HeadDrafter: of one head."""
 
     read: HeadsReader
@@ -81,9 +80,6 @@ class HeadsGrower(Grower):
         _, parents, scores = tree
         depths = (ancestors(parents, self.depth) > 0).sum(1)
         return (scores + BEHIND * depths).exp().sum()  # 0 for padding
-
-    def drafts(self, tokens, parents, draft_probs):
-        return Tree(tokens, parents)
 
 
 def grow_heads(target, drafter, budget, sampler, grower=HeadsGrower):

@@ -242,7 +242,8 @@ def print_opinions(known):
 
 
 def main(argv=None):
-    args = cli.parser("A head for verse, a head for code: what does routing gain?").parse_args(argv)
+    args = cli.parser("A head for verse, a head for code: what does routing gain?",
+                      corpus=False).parse_args(argv)
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain)
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself

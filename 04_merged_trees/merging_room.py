@@ -243,7 +243,7 @@ def drawn_from_both(target, kinds, heads, sampler, k=4, count=24):
 
 
 def main(argv=None):
-    p = cli.parser("Two heads that differ: who drafts best, row for row?")
+    p = cli.parser("Two heads that differ: who drafts best, row for row?", corpus=False)
     p.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32], help="draft rows")
     p.add_argument("--prompts", type=int, default=24, help="texts of each kind, at least 2")
     args = p.parse_args(argv)

@@ -12,10 +12,9 @@ import torch
 from block_diffusion import BlockDrafter
 from conditional_marginals import ConditionalTreeDrafter
 from nanogpt.gpu.graphs import IndexedCache
-from nanogpt.gpu.rounds import Drafts, Grower, Reader, ancestors, fixed_tree
+from nanogpt.gpu.rounds import Drafts, Reader, ancestors, fixed_tree
 from nanogpt.model import KVCache
-from tree_attention import Tree  # chapter 02
-from tree_grow import best_tree, grow_tree, rows_of_best  # chapter 02
+from tree_grow import GrowsTrees, best_tree, grow_tree, rows_of_best  # chapter 02
 
 # ---------------------------------------------------------------- one pass
 
@@ -82,7 +81,7 @@ def marginals(log_probs, root):
 
 
 @dataclass(frozen=True)
-class BestGrower(Grower):
+class BestGrower(GrowsTrees):
     """DDTreeDrafter, or ConditionalTreeDrafter: one pass, then the best tree of `budget` nodes."""
 
     read: BlockReader
@@ -115,9 +114,6 @@ class BestGrower(Grower):
         # What does not fit into the window has no probability, and comes last.
         return Drafts(tokens, parents, ancestors(parents, self.depth), scores.isfinite())
 
-    def drafts(self, tokens, parents, draft_probs):
-        return Tree(tokens, parents)
-
 
 def grow_best(target, drafter, budget, sampler):
     """The Grower of a DDTreeDrafter or a ConditionalTreeDrafter."""
@@ -138,7 +134,7 @@ grow_drawn = partial(grow_tree, reader=block_reader)  # chapter 02's TreeDrafter
 
 
 @dataclass(frozen=True)
-class ArgmaxGrower(Grower):
+class ArgmaxGrower(GrowsTrees):
     """BlockChainDrafter: the most probable tokens of the first `depth` slots."""
 
     read: BlockReader
@@ -152,9 +148,6 @@ class ArgmaxGrower(Grower):
         tokens = marginals(self.read.steps(now, 1.0), root)[:self.depth].argmax(-1)
         alive = torch.arange(self.rows, device=root.device) <= now.room
         return Drafts(torch.cat([root, tokens]), parents, seen, alive)
-
-    def drafts(self, tokens, parents, draft_probs):
-        return Tree(tokens, parents)
 
 
 def grow_argmax(target, drafter, budget, sampler):

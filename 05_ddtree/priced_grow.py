@@ -10,10 +10,9 @@ from functools import cache
 import torch
 
 from block_grow import BestGrower, BlockReader, block_reader, grow_best
-from nanogpt.gpu.rounds import Drafts, Grower, ancestors
+from nanogpt.gpu.rounds import Drafts, ancestors
 from priced_trees import PricedChainDrafter, PricedTreeDrafter
-from tree_attention import Tree  # chapter 02
-from tree_grow import BEHIND, TreeGrower, grow_tree  # chapter 02
+from tree_grow import BEHIND, GrowsTrees, TreeGrower, grow_tree  # chapter 02
 
 
 @cache  # a recording may not copy from the host: this is made when it warms up
@@ -55,7 +54,7 @@ class PricedChainGrower(TreeGrower):
 
 
 @dataclass(frozen=True)
-class BareGrower(Grower):
+class BareGrower(GrowsTrees):
     """No drafts: the drafter reads the last path, the target the root."""
 
     read: BlockReader
@@ -67,9 +66,6 @@ class BareGrower(Grower):
         root = now.tokens[1:]
         parents = torch.full_like(root, -1)
         return Drafts(root, parents, ancestors(parents, 0), now.length > 0)
-
-    def drafts(self, tokens, parents, draft_probs):
-        return Tree(tokens, parents)
 
 
 # ---------------------------------------------------------------- beside a Round

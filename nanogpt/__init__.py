@@ -26,8 +26,8 @@ from pathlib import Path
 # A chapter's folder starts with a digit, so it is no package: its modules are imported by their
 # plain names, `from tree_attention import Tree`, and this is the one place that makes it possible.
 # At the end of the path: module names are unique, so the order tells nothing.
-sys.path += [folder for folder in map(str, sorted(Path(__file__).resolve().parents[1].glob("0?_*")))
-             if folder not in sys.path]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [folder for folder in map(str, sorted(ROOT.glob("0?_*"))) if folder not in sys.path]
 
 
 def quiet_stop(kind, error, trace):
@@ -38,4 +38,8 @@ def quiet_stop(kind, error, trace):
         sys.__excepthook__(kind, error, trace)
 
 
-sys.excepthook = quiet_stop  # behind the imports `run` does it; notebooks have their own
+# Behind the imports `run` does it. Who only imports from here keeps a hook of his own: it is set
+# where `python -m nanogpt.NAME` starts (then the first word is -m), or a script of this folder.
+START = Path(*sys.argv[:1])
+if START.name == "-m" or START.suffix == ".py" and ROOT in START.resolve().parents[:3]:
+    sys.excepthook = quiet_stop

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from nanogpt.gpu.graphs import captured
-from nanogpt.gpu.rounds import MOST_ROWS, Round, launched
+from nanogpt.gpu.rounds import MOST_ROWS, Round, speculate_in_launches
 from nanogpt.sampling import Dice
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,17 +105,18 @@ class Loop:
 
     def steps(self, m, budget, prompt, sampler, dice):
         """Decode -> a generator of Steps. prompt: a list of token ids."""
-        target, decode = m.target, self.decode
+        target = m.target
         drafter = self.drafter(m, budget, sampler, dice)
         form = self.form or ("one launch" if self.grow and captured(target) else "eager")
         grower = self.grow(target, drafter, budget, sampler) if form != "eager" else None
         if grower and grower.rows <= MOST_ROWS:
-            target = Round(target, grower, dice, played=form == "played")
-            drafter, decode = grower.beside(target, drafter), launched(decode)
+            round = Round(target, grower, dice, played=form == "played")
+            return speculate_in_launches(
+                round, grower.beside(round, drafter), prompt, sampler, dice, self.rule)
         # speculate_chain is told how many drafts to ask for; a tree's drafter knows it.
-        k = [budget] * ("k" in signature(decode).parameters)
+        k = [budget] * ("k" in signature(self.decode).parameters)
         rule = [self.rule] * (self.rule is not None)
-        return decode(target, drafter, prompt, *k, sampler, dice, *rule)
+        return self.decode(target, drafter, prompt, *k, sampler, dice, *rule)
 
     def start(self, m, budget, sampler):
         """-> start(prompt, seed), a decoder for nanogpt.bench.compare."""

@@ -13,23 +13,31 @@ from nanogpt.sizes import SIZES
 from nanogpt.terminal import Parser, print_table, run  # noqa: F401 (scripts say cli.run)
 
 
-def parser(doc):
-    """A Parser with the flags that every script takes."""
+def parser(doc, corpus=True, retrain=True):
+    """A Parser with the flags that scripts share.
+
+    corpus: also --corpus and --tokenizer; retrain: also --retrain. A script that has no use for
+    them does not take them.
+    """
     p = Parser(doc)
-    p.add_argument("--corpus", default="shakespeare",
-                   help="'shakespeare' (shipped) or the path of a text file")
-    p.add_argument("--tokenizer", default="char", choices=TOKENIZERS, help="what a token is")
+    if corpus:
+        p.add_argument("--corpus", default="shakespeare",
+                       help="'shakespeare' (shipped) or the path of a text file")
+        p.add_argument("--tokenizer", default="char", choices=TOKENIZERS, help="what a token is")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     p.add_argument("--seed", type=int, default=1,
                    help="random seed (in tables, prompt i always uses seed i)")
     p.add_argument("--threads", type=int,
                    help="CPU threads (default: torch's choice; beside a GPU always one)")
-    p.add_argument("--retrain", action="store_true", help="train again, even if a checkpoint fits")
+    if retrain:
+        p.add_argument("--retrain", action="store_true",
+                       help="train again, even if a checkpoint fits")
     return p
 
 
 def setup(args):
-    """Apply the shared flags -> (dataset, device). Raises ValueError for a bad value."""
+    """Apply the shared flags -> (dataset, device); the dataset is None for a script that takes no
+    --corpus. Raises ValueError for a bad value."""
     if args.threads is not None:
         cores = os.cpu_count() or 1
         if not 1 <= args.threads <= cores:  # for far more, the system has no memory: a crash
@@ -39,7 +47,8 @@ def setup(args):
     if not 0 <= args.seed < 2**32:
         raise ValueError(f"seed is {args.seed}; it must be in [0, {2**32})")
     torch.manual_seed(args.seed)
-    return load_dataset(args.corpus, args.tokenizer), pick_device(args.device)
+    dataset = load_dataset(args.corpus, args.tokenizer) if "corpus" in args else None
+    return dataset, pick_device(args.device)
 
 
 def text(value):

@@ -173,10 +173,13 @@ def load(path):
     """What a contest has stored. Raises ValueError if the file is none of its."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-        return found | {"tables": dict(found["tables"])}
-    except (OSError, ValueError, TypeError, KeyError):
-        raise ValueError(f"'{path}' cannot be read as a contest; it must be a file that "
-                         "nanogpt.does_it_pay has saved") from None
+        lines = [line for table in found["tables"].values() for line in table["methods"].values()]
+        if all({"family", "rounds", "ms"} <= line.keys() for line in lines):
+            return found
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise ValueError(f"'{path}' cannot be read as a contest; it must be a file that "
+                     "nanogpt.does_it_pay has saved")
 
 
 def load_all(folder=MEASURED):

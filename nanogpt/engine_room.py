@@ -82,7 +82,7 @@ def new_engine(target, small, pages, share=None, size=16):
     """An Engine with a small GPT as its drafter (None: no drafts), and the rule of chapter 01."""
     pages = Pages(pages, size)
     return Engine(PagedModel(target, pages), small and GPTDrafter(small, pages),
-                  chapter.load("01").room.accept, share)
+                  chapter.load("01").module("chain_specdec").accept, share)
 
 
 def rounds_alone(target, small, request, most):
@@ -323,7 +323,7 @@ def print_sweep(found):
 
 
 def main(argv=None):
-    p = cli.parser(__doc__)
+    p = cli.parser(__doc__, retrain=False)
     cli.target_flags(p)
     p.add_argument("--temperature", type=float, default=1.0, help="0 is greedy")
     p.add_argument("--laps", type=int, default=5, help="how often each cell has its turn")

@@ -119,8 +119,11 @@ def main(loops, doc, argv=None, after=None, temperatures=(0.0, 1.0)):
 
 def any_chapter(argv):
     """`python -m nanogpt.run 01 ..`: the first argument is the number of a chapter."""
-    number = argv[0] if argv else ""
-    main(chapter.load(number).loops, __doc__, argv[1:])
+    number, *flags = argv or [""]
+    if number in ("-h", "--help"):
+        print("python -m nanogpt.run NUMBER [flags]; those of chapter 01:\n")
+        number, flags = "01", [number]
+    main(chapter.load(number).loops, __doc__, flags)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def make_vocabulary(text, size, path):
 
 
 def main(argv=None):
-    p = cli.parser(__doc__)
+    p = cli.parser(__doc__, retrain=False)
     p.add_argument("--make", action="store_true", help="train all and write data/weights anew")
     p.add_argument("--make-vocabulary", action="store_true", help="of data/shakespeare.txt")
     args = p.parse_args(argv)

@@ -15,7 +15,7 @@ A, B = [7], [3, 4]
 
 def all_together():
     """Two requests on toy models: their texts together must have the product of their laws."""
-    bias = joint_bias(load("01").room.accept, "stop and join")
+    bias = joint_bias(load("01").module("chain_specdec").accept, "stop and join")
     require(bias < 1e-6, "the texts no longer have the distribution that they have alone: total "
             f"variation {bias:.1e} instead of 0")
 

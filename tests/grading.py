@@ -110,6 +110,11 @@ def table_of(folder):
     return room if "\nBLANKS = " in room.read_text(encoding="utf-8") else None
 
 
+def in_workshop(number):
+    """Has a chapter a file tests/blanks_*.py? Then more is asked of its blanks, see WORKSHOP.md."""
+    return table_of(chapters()[number]).parent.name == "tests"
+
+
 @cache
 def blanks_of(number):
     """A chapter's blanks, a list. No other chapter is loaded, unless this one builds on it."""

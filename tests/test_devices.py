@@ -14,17 +14,17 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-import train_drafter
-import train_heads
 from nanogpt import checkpoint, train
 from conditional_marginals import ConditionalTreeDrafter
+from grading import places
 from merged_trees import prefixes
+from nanogpt.chapter import chapters as load_chapters
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.gpu import graphs
 from nanogpt.model import GPT, GPTConfig
 from nanogpt.sampling import Dice, Sampler
-from test_cli import CHAPTERS, start
+from test_cli import CHAPTERS, script_of, start
 from test_ddtree import random_drafter
 from tree_attention import speculate
 
@@ -148,7 +148,7 @@ RUNS = [pytest.param(chapter, device, marks=[pytest.mark.slow] * (chapter[:2] in
 @pytest.fixture
 def trained_in_no_time(monkeypatch, tmp_path):
     """Tiny models, three training steps each, and no weights that came along fit them."""
-    for size, layers in (("draft", 1), ("baby", 4)):
+    for size, layers in (("draft", 1), ("small", 4), ("baby", 4)):
         monkeypatch.setitem(train.SIZES, size, replace(
             train.SIZES[size], n_layer=layers, n_head=2, n_embd=16))
     fit = train.fit
@@ -156,17 +156,19 @@ def trained_in_no_time(monkeypatch, tmp_path):
     def short_fit(model, batch_loss, recipe, *args, evaluate=None, **more):
         return fit(model, batch_loss, replace(recipe, steps=3), *args, **more)
 
-    for module in (train, train_heads, train_drafter):
-        monkeypatch.setattr(module, "fit", short_fit)
+    load_chapters()  # whatever trains, in any of their modules
+    for module, name in places(fit):
+        monkeypatch.setattr(module, name, short_fit)
     monkeypatch.setattr(checkpoint, "CHECKPOINTS", tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules after import of package")
 @pytest.mark.parametrize("chapter, device", RUNS)
-def test_a_chapters_script(trained_in_no_time, tmp_path, capsys, chapter, device):
+def test_a_chapters_script(trained_in_no_time, capsys, chapter, device):
     """Train, save, load, decode with every method, time, draw: no tensor strays."""
-    away, script = device == "pretended", f"{chapter}/train_and_decode.py"
+    away, (script, *flags) = device == "pretended", script_of(chapter)
     with pretended_cuda() if away else contextlib.nullcontext():
-        start(script, "--prompts", "1", "--max-new-tokens", "8",
+        start(script, *flags, "--prompts", "1", "--max-new-tokens", "8",
               "--device", "cuda" if away else device)
     assert ("pretended" if away else "tau") in capsys.readouterr().out
 

@@ -10,6 +10,7 @@ from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.pictures import plots, step
 from nanogpt.sampling import Dice, Sampler
+from test_devices import trained_in_no_time  # noqa: F401 (a fixture)
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
 PROMPT, LETTERS = [1, 0, 2], ["</script>", "\n", "\u2028", "a"]
@@ -86,9 +87,9 @@ def test_no_token_ends_the_script():
         assert (step.HERE / file).read_text(encoding="utf-8") in html and f'"{file}"' not in html
 
 
-@pytest.mark.parametrize("folder", CHAPTERS)
-def test_a_shipped_round_can_have_happened(folder):
-    data = (step.ROOT / folder / "pictures" / "step.jsonp").read_text(encoding="utf-8")
+def check_round(folder, path):
+    """Can a chapter's step.jsonp have happened?"""
+    data = path.read_text(encoding="utf-8")
     found = trace_in(data)
     assert data == step.script(found)
     tokens, parents, kept = found["tokens"], found["parents"], found["kept"]
@@ -107,6 +108,19 @@ def test_a_shipped_round_can_have_happened(folder):
         assert sum(found["ends"]) == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.parametrize("folder", CHAPTERS)
+def test_a_shipped_round_can_have_happened(folder):
+    check_round(folder, step.ROOT / folder / "pictures" / "step.jsonp")
+
+
+@pytest.mark.usefixtures("trained_in_no_time")
+@pytest.mark.parametrize("folder", CHAPTERS)
+def test_the_command_makes_a_round_that_can_have_happened(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(step, "save_gif", lambda *_: "no GIF")
+    step.main([folder, "--steps", "6", "--out", str(tmp_path)])
+    check_round(folder, tmp_path / "step.jsonp")
+
+
 # ---------------------------------------------------------------- drawn values are given values
 
 
@@ -123,8 +137,3 @@ def test_a_mask_is_red_where_it_leaks_and_the_cache_keeps_the_path_in_order():
     assert red.nonzero().tolist() == [[2, 1]]
     ax = plots.draw_cache(["-"], list("abcd"), [0, 2, 3])
     assert [text for text in texts(ax) if text in tuple("abcd")] == list("abcdacd")
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_the_command_for_step_pages_finds_each_chapters_rooms(chapter):
-    assert callable(step.pictures_of(chapter).step_round)

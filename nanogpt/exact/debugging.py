@@ -193,7 +193,7 @@ def stepping(steps, owner, **slips):
 
 def suspects(target, small, k=4, sampler=None):
     """{"A": start(prompt, seed), ..}: chapter 01's chain, six times."""
-    chain, sampler = load("01").room.chain_specdec, sampler or Sampler(1)
+    chain, sampler = load("01").module("chain_specdec"), sampler or Sampler(1)
 
     def only_liked(drafter, root, k, sampler, dice):
         drafted, probs = draft(drafter, root, k, sampler, dice)

@@ -6,7 +6,7 @@
        |    draft     `grow`, a chapter's own program: tokens, parents, what they were drawn from
        |    verify    mask and positions from the parents, one target forward
        |
-    host    tokens, parents, q, target logits; the chapter's own loop goes on with its own rule
+    host    tokens, parents, q, target logits; the loop goes on with the chapter's own rule
 
 On a GPU a small model's forward is short, and a round that Python asks for operation by operation
 waits for Python most of the time. Recorded, it is one launch and one wait (graphs.py).
@@ -18,14 +18,13 @@ text. Played (`played=True`, on a CPU) the Dice itself draws, and so the enumera
 nanogpt/exact proves a recorded round as it proves any loop.
 """
 
-import types
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 
 import torch
 
-from nanogpt.decoding import Step
+from nanogpt.decoding import Context, Step
 from nanogpt.gpu.graphs import Storage, forward_at, record
 from nanogpt.model import KVCache
 
@@ -67,7 +66,15 @@ class Grower:
         """now: a Now -> Drafts of N rows, parents before children."""
 
     def drafts(self, tokens, parents, draft_probs):
-        """What the loop takes for drafts: (N,), (N,) on the CPU; draft_probs (N, V) or None."""
+        """What the chapter's rule takes for drafts: (N,), (N,) on the CPU; draft_probs (N, V) or
+        None."""
+
+    def judge(self, drafts, target_probs, dice, rule):
+        """Ask a rule; None: the chapter's own. target_probs (N, V).
+
+        -> the accepted rows, from the root's 0 on; their tokens, without the root; the next token;
+        the chapter's record of the round.
+        """
 
     def beside(self, round, drafter):
         """What the loop takes for its drafter; drafter: the one that it has on a CPU."""
@@ -346,19 +353,28 @@ class Round:
         return {name: place for name, place in found.items() if getattr(*place, None) is not None}
 
 
-def launched(loop):
-    """speculate_chain (chapter 01) or speculate (chapter 02), whose target and drafter are one
-    Round: the same loop, in which drafting and verifying are one launch. Its Steps say so."""
+# ---------------------------------------------------------------- the loop
 
-    def draft(round, root, k, sampler, dice):
-        return round.propose(root, k)
 
-    def verify(context, *drafts):
-        *_, sampler = drafts  # the forward's rows do not matter: the round has read the drafts
-        return context.verify([0], sampler)
+@torch.inference_mode()
+def speculate_in_launches(round, drafter, prompt, sampler, dice, rule=None):
+    """The loop of chapters 01 and 02, in which one launch drafts and verifies. Yields a Step per
+    round, without end; the first is the prefill.
 
-    own = loop.__wrapped__  # without inference_mode
-    verbs = {"draft": draft, "verify": verify, "Step": partial(Step, form="one launch")}
-    twin = types.FunctionType(own.__code__, own.__globals__ | verbs, own.__name__,
-                              own.__defaults__, own.__closure__)
-    return torch.inference_mode()(twin)
+    round: a Round, here the target; drafter: Grower.beside; prompt: a list of token ids.
+    """
+    context = Context(round, prompt)
+    root = dice.draw(sampler(context.begin(drafter)))
+    yield Step([root])
+
+    while True:
+        if context.full:
+            context.begin(drafter)
+        drafts = drafter.propose(root, context.room)  # the launch: the target reads them as well,
+        target_probs, hidden = context.verify([0], sampler)  # (N, V); so it is told no rows here
+        path, accepted, token, detail = round.grower.judge(drafts, target_probs, dice, rule)
+        tokens = [root, *accepted]
+        context.commit(path, tokens)
+        drafter.observe(tokens, hidden, path)
+        yield Step([*accepted, token], len(target_probs) - 1, detail=detail, form="one launch")
+        root = token

@@ -2,19 +2,19 @@
 
     draw_map(found, T)                    # the best loop of each family
     draw_map(found, T, highlight="05")    # a chapter's, or those whose name holds these words
-    main(path of a contest)               # map.png for the front page, map.json for the live one
+    python -m nanogpt.pictures.maps FILE  # map.png for the front page, map.json for the live one
 
 found: of nanogpt.does_it_pay.load. On a line from the origin all points have one speed-up.
 """
 
 import json
-import sys
 from collections import defaultdict
 from itertools import cycle
 from pathlib import Path
 
 from nanogpt.does_it_pay import PLAINLY, leaders, load, speedups, table_of
 from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
+from nanogpt.terminal import Parser, run
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
 # that is not among them has no place on the map of the best.
@@ -179,8 +179,10 @@ def for_page(found):
                 for loop, points in curves(found, float(T)).items()} for T in found["tables"]}
 
 
-def main(path, folder=Path(__file__).parent):
-    found = load(path)
+def main(argv=None, folder=Path(__file__).parent):
+    p = Parser("Draw the map of the front page, and write what the live page draws.")
+    p.add_argument("contest", help="a file that nanogpt.does_it_pay has saved")
+    found = load(p.parse_args(argv).contest)
     shown = {loop: family for loop, family in chosen(found, 1).items() if family in FRONT}
     ax = draw_loops(
         new_axes(height=5.6), curves(found, 1), colors_of(found, 1, shown),
@@ -191,4 +193,4 @@ def main(path, folder=Path(__file__).parent):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    run(main)
