@@ -48,21 +48,31 @@ def draw_says(known):
 
 def draw_found(found, baseline="code head"):
     """What each router gains over the better head: bars for texts of one kind, rings for joined
-    ones -> the Axes. found: of routing_room.replayed."""
+    ones; the oracle's in three parts -> the Axes. found: of routing_room.replayed."""
+    def percent(name, part="both"):
+        return 100 * gain(found[name][part], found[baseline][part])[0]
+
     names = [name for name in found if name != baseline][::-1]
-    ax = new_axes(height=3.6)
+    ax = new_axes(height=3.9)
     for y, name in enumerate(names):
-        one, joined = (100 * gain(found[name][part], found[baseline][part])[0]
-                       for part in ("both", "joined"))
-        special = name in ("knows p", "the oracle", "one head for both")
-        ax.barh(y, one, color=tint(INK if special else BLUE, 0.35))
+        one, joined = percent(name), percent(name, "joined")
+        color = INK if name in ("knows p", "the oracle", "one head for both") else BLUE
+        ax.barh(y, one, color=tint(color, 0.35))
+        if name == "the oracle":  # what it knows, what can be known, what the kind alone tells
+            kind, fair = percent("each prompt's own head"), percent("knows p")
+            ax.barh(y, fair, color=tint(color, 0.6))
+            ax.barh(y, kind, color=tint(BLUE, 0.35))
+            ax.text(kind / 2, y, "the kind of text", ha="center", va="center", fontsize="small")
+            ax.text((fair + one) / 2, y, "luck", ha="center", va="center", fontsize="small")
+        else:
+            ax.plot(joined, y, "o", color=INK, fillstyle="none")
         ax.text(max(one, joined) + 0.6, y, f"{tau(found[name]['both']):.2f}", va="center")
-        ax.plot(joined, y, "o", color=INK, fillstyle="none")
     ax.set_yticks(range(len(names)), names)
     ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
-    ax.set(xlabel="% more tokens than the code head alone\n(ring: the kind changes once)",
-           xlim=(-1.5, 23.5))
-    ax.set_title("The record finds nearly all that a fair choice can", x=-0.4)
+    ax.set(xlabel="% more tokens than the code head alone (grey: no router's)\n"
+                  "ring: the kind changes once", xlim=(-1.5, 23.5))
+    ax.set_title("Most of a choice is to know the kind; the record finds it, while it stays",
+                 x=0.2, fontsize=11)
     return ax
 
 
