@@ -69,10 +69,9 @@ def draw_found(found, baseline="code head"):
         ax.text(max(one, joined) + 0.6, y, f"{tau(found[name]['both']):.2f}", va="center")
     ax.set_yticks(range(len(names)), names)
     ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
-    ax.set(xlabel="% more tokens than the code head alone (grey: no router's)\n"
-                  "ring: the kind changes once", xlim=(-1.5, 23.5))
-    ax.set_title("Most of a choice is to know the kind; the record finds it, while it stays",
-                 x=0.2, fontsize=11)
+    ax.set(xlabel="% more tokens than the code head alone\n"
+                  "(grey: no router; ring: the kind changes once)", xlim=(-1.5, 23.5))
+    ax.set_title("Of the oracle's 20 percent, 14 are the kind of text", x=0.1)
     return ax
 
 
