@@ -23,6 +23,7 @@ from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
+NAMED = "each prompt's own head"  # who is told the kind
 
 
 def draw_says(known):
@@ -59,7 +60,7 @@ def draw_found(found, baseline="code head"):
         color = INK if name in ("knows p", "the oracle", "one head for both") else BLUE
         ax.barh(y, one, color=tint(color, 0.35))
         if name == "the oracle":  # what it knows, what can be known, what the kind alone tells
-            kind, fair = percent("each prompt's own head"), percent("knows p")
+            kind, fair = percent(NAMED), percent("knows p")
             ax.barh(y, fair, color=tint(color, 0.6))
             ax.barh(y, kind, color=tint(BLUE, 0.35))
             ax.text(kind / 2, y, "the kind of text", ha="center", va="center", fontsize="small")
@@ -71,7 +72,8 @@ def draw_found(found, baseline="code head"):
     ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
     ax.set(xlabel="% more tokens than the code head alone\n"
                   "(grey: no router; ring: the kind changes once)", xlim=(-1.5, 23.5))
-    ax.set_title("Of the oracle's 20 percent, 14 are the kind of text", x=0.1)
+    ax.set_title(f"Of the oracle's {percent('the oracle'):.0f} percent, "
+                 f"{percent(NAMED):.0f} are the kind of text", x=0.1)
     return ax
 
 

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 
 from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
-from nanogpt.bench import tau
+from nanogpt.bench import gain
 from nanogpt.pictures import plots
 from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
 from nanogpt.sampling import Sampler
@@ -80,23 +80,29 @@ def draw_trie(trees, scores, trie):
 
 LINES = {  # of draw_rows: {method: its colour and line style}
     "trie by record": (plots.BLUE, "--"), "trie": (plots.BLUE, "-"),
-    "one head for both": (plots.INK, ":"), "its record": (plots.RED, "-"),
+    "its record": (plots.RED, "-"), "its last 2 rounds": (plots.RED, "--"),
     "the surer head": (plots.ORANGE, "-")}
 
 
-def draw_rows(found):
-    """Tokens a round against rows, a panel for texts of one kind and one for texts that change.
+def draw_rows(found, rival="one head for both"):
+    """Tokens a round against rows, in percent over the rival, with two standard errors; a panel for
+    texts of one kind and one for texts that change.
 
     found: of merging_room.row_for_row -> the Axes.
     """
-    panels = plots.new_axes(height=6.4, rows=2)
-    for ax, (kind, tables) in zip(panels, found.items(), strict=True):
-        for name, (color, style) in LINES.items():
-            ax.plot(range(len(tables)), [tau(methods[name]) for methods in tables.values()],
-                    style, color=color, label=name, marker="o", markersize=4)
-        ax.set(xticks=range(len(tables)), xticklabels=tables, ylim=(1.8, 3.1))
-        plots.plain_frame(ax, kind, "draft rows", "tokens a round")
-    panels[0].legend(frameon=False, loc="lower right")
+    panels = plots.new_axes(height=6.8, rows=2)
+    for ax, (kind, tables), title in zip(panels, found.items(), (
+            "one head is hard to beat", "the trie leads, and old records fail"), strict=True):
+        for i, (name, (color, style)) in enumerate(LINES.items()):
+            gains = [gain(methods[name], methods[rival]) for methods in tables.values()]
+            ax.errorbar([x + 0.06 * (i - 2) for x in range(len(tables))],
+                        [100 * share for share, _ in gains], [100 * error for _, error in gains],
+                        color=color, linestyle=style, label=name, marker="o", markersize=4,
+                        elinewidth=0.8)
+        ax.axhline(0, color=plots.INK, linewidth=1.4)
+        ax.set(xticks=range(len(tables)), xticklabels=tables, ylim=(-21, 5))
+        plots.plain_frame(ax, f"{kind}: {title}", "draft rows", "% more tokens than one head")
+    panels[0].legend(frameon=False, loc="lower right", ncols=2)
     return panels
 
 

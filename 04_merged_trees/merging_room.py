@@ -17,11 +17,13 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from importlib import import_module
 
+import torch
+
 from nanogpt import cli
 from dual_draft_routing import (  # chapter 03
     BothHeads,
     HeadDrafter,
-    RoutedLevels,
+    RecordLevels,
     colder,
     confidence,
     drafters,
@@ -220,23 +222,31 @@ def print_rows(found, budgets, rivals=RIVALS):
                   for tables in found.values() for n in budgets)] for name in rivals])
 
 
-class MixedLevels(RoutedLevels):
-    """Drafts drawn from the mean of two heads' distributions: one q, which the judge is told."""
+class MixedLevels(RecordLevels):
+    """Drafts drawn from the mean of two heads' distributions: one q, which the judge is told.
+
+    A head weighs as much as the product of what it gave to the tokens that came (Bayes' rule);
+    last: how many rounds are remembered, default all; 0: equal weights.
+    """
 
     def level(self, tokens, parents):
         """See HeadLevels.level."""
-        first, second = (head.level(tokens, parents) for head in self.heads)
-        return first.logaddexp(second)
+        rows = [head.level(tokens, parents) for head in self.heads]
+        if parents == [-1]:
+            self.choose(tokens[0], rows)  # keeps the record
+            self.weights = torch.tensor([sum((past[head] for past in self.record), 0.0)
+                                         for head in (0, 1)]).log_softmax(0)
+        return (rows[0] + self.weights[0]).logaddexp(rows[1] + self.weights[1])
 
 
-def drawn_from_both(target, kinds, heads, sampler, k=4, count=24):
-    """Chains of k, drawn from the mean of the verse head's q and the code head's -> the rounds of
-    `count` texts of each kind. No replay, for here drafts make the text."""
+def drawn_from_both(target, kinds, heads, sampler, last=None, k=4, count=24):
+    """Chains of k, drawn from the verse head's q and the code head's, mixed -> the rounds of
+    `count` texts of each kind. No replay, for here drafts make the text. last: see MixedLevels."""
     found, pair = [], [heads["verse"], heads["code"]]
     for kind in ("verse", "code"):
         for i, prompt in enumerate(held_out_prompts(kinds[kind], count)):
             dice = Dice(i)
-            drafter = TreeDrafter(MixedLevels(pair), (1,) * k, sampler, dice)
+            drafter = TreeDrafter(MixedLevels(pair, last), (1,) * k, sampler, dice)
             steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
             found.append(collect(steps, 128).accepted)
     return found
@@ -261,8 +271,10 @@ def main(argv=None):
                 for name in next(iter(tables.values()))])
         print()
         print_rows(found, args.budgets)
-    mixed = drawn_from_both(target, kinds, heads, Sampler(1), count=args.prompts)
-    print(f"\ntemperature 1, four guesses drawn from the mean of both heads: {tau(mixed):.2f}")
+    for last, how in ((0, "with equal weights"), (None, "weighed by their record")):
+        mixed = drawn_from_both(target, kinds, heads, Sampler(1), last, count=args.prompts)
+        print(f"\ntemperature 1, four guesses drawn from the mean of both heads, {how}: "
+              f"{tau(mixed):.2f}")
 
 
 # ---------------------------------------------------------------- what goes wrong
