@@ -73,7 +73,7 @@ def draw_found(found, baseline="code head"):
     ax.set(xlabel="% more tokens than the code head alone\n"
                   "(grey: no router; ring: the kind changes once)", xlim=(-1.5, 23.5))
     ax.set_title(f"Of the oracle's {percent('the oracle'):.0f} percent, "
-                 f"{percent(NAMED):.0f} are the kind of text", x=0.1)
+                 f"{percent(NAMED):.0f} are the kind of text", x=-0.35)
     return ax
 
 

@@ -92,7 +92,7 @@ def draw_rows(found, rival="one head for both"):
     """
     panels = plots.new_axes(height=6.8, rows=2)
     for ax, (kind, tables), title in zip(panels, found.items(), (
-            "one head is hard to beat", "the trie leads, and old records fail"), strict=True):
+            "one head is hard to beat", "old records fail"), strict=True):
         for i, (name, (color, style)) in enumerate(LINES.items()):
             gains = [gain(methods[name], methods[rival]) for methods in tables.values()]
             ax.errorbar([x + 0.06 * (i - 2) for x in range(len(tables))],
