@@ -1,4 +1,4 @@
-"""Pictures of this chapter: a rule as water in pipes, a tree with its numbers,
+"""Pictures of this chapter: a rule as water in pipes, a tree with its numbers, a layer's shares,
 where a path ends, what a rule adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows; hatched is what was drawn
@@ -121,23 +121,57 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0):
 # ---------------------------------------------------------------- a tree
 
 
-def draw_numbers(shape, names, lines, title):
+def draw_numbers(shape, names, lines, title, heads=None, colors=None):
     """A tree from left to right, a layer a column, with a text below each node.
 
-    names (N): of the nodes; lines (N): the text of each.
+    names (N): of the nodes; lines (N): the text of each; heads: of the columns from the first layer
+    on, else its number; colors (N): of the nodes, else grey.
     """
-    ax = new_axes(height=3.4)
-    draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, ax=ax)
-    for x, y, text in zip(shape.depths, tree_rows(shape.children), lines, strict=True):
+    rows = tree_rows(shape.children)
+    ax = new_axes(height=1.9 + 1.5 * max(rows))
+    draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, colors, ax)
+    for x, y, text in zip(shape.depths, rows, lines, strict=True):
         say(ax, x - 0.1, y + 0.13, text, ha="left" if x else "center", va="top")
     for t in range(1, len(shape.layers)):
-        say(ax, t, -0.3, f"layer {t}", color=FAINT)
-    return canvas(ax, title, (-0.2, len(shape.layers) - 0.4), (1.6, -0.4))
+        say(ax, t, -0.3, heads[t - 1] if heads else f"layer {t}", color=FAINT)
+    return canvas(ax, title, (-0.2, len(shape.layers) - 0.4), (max(rows) + 0.6, -0.4))
 
 
 def short(p):
     """0.252 -> '.252', 0.2 -> '.20': as many digits as it has, two at least and four at most."""
     return f"{p:.4f}".strip("0").ljust(3, "0")
+
+
+# ---------------------------------------------------------------- a layer's shares
+
+
+def draw_shares(shares, wanted, draft_probs, title):
+    """What a layer of two nodes offers, a bar of length 1 for each row of shares: blue flows, grey
+    is left over, and dark blue flows more than in the first row.
+
+    shares: {name: of nodes 1 and 2}; wanted, draft_probs (2, V): a_v p_v and q_v of their children.
+    """
+    ax, first = new_axes(height=3.0), None
+    for y, (name, parts) in enumerate(shares.items()):
+        offers = np.array(parts)[:, None] * draft_probs
+        flows, at = np.minimum(offers, wanted), 0.0
+        first = flows if first is None else first
+        for v, z in np.ndindex(*offers.shape):
+            if not z:
+                say(ax, at, y - 0.38, f"{v + 1}: {two_digits(parts[v])}", ha="left")
+            for width, color in ((offers[v, z], tint(GREY, 0.5)), (flows[v, z], BLUE),
+                                 (first[v, z], tint(BLUE, 0.6))):
+                ax.barh(y, width, 0.5, at, color=color)
+            at += offers[v, z]
+            ax.plot([at, at], [y - 0.25, y + 0.25], color="white", linewidth=2)
+            say(ax, at - offers[v, z] / 2, y, "etm"[z], family="monospace")
+        if at < 0.999:
+            ax.barh(y, 1 - at, 0.5, at, **UNSEEN)
+            say(ax, (1 + at) / 2, y - 0.38, f"unseen: {two_digits(1 - at)}", color=RED)
+        say(ax, -0.03, y, name, ha="right")
+        say(ax, -0.03, y - 0.38, "shares", ha="right", color=FAINT)
+        say(ax, 1.03, y, f"{two_digits(flows.sum())}\nflows", ha="left")
+    return canvas(ax, title, (-0.16, 1.17), (len(shares) - 0.6, -0.6))
 
 
 # ---------------------------------------------------------------- where the path ends
@@ -184,82 +218,67 @@ def draw_ends(trees, node, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_lengths(toy, real, fastest, title):
+def draw_lengths(toy, real, title):
     """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
 
     toy: {K: percent}, exact; real: {drafter: {K: of layers_room.gain_by_tree}}, with two standard
-    errors; fastest: {drafter: the K that is fastest on the clock}, which gets a ring.
+    errors.
     """
     ax = new_axes(height=4.0)
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
-    say(ax, max(toy), toy[max(toy)], "  e and t, exactly", ha="left", color=FAINT)
+    say(ax, 5.8, toy[6], "e and t, exactly", ha="right", color=FAINT)
     for side, color, (name, gains) in zip((-1, 1), (INK, BLUE), real.items(), strict=True):
         at = [K + 0.08 * side for K in gains]  # beside each other, so that both errors are seen
         tops = [more for *_, more, _ in gains.values()]
         ax.errorbar(at, tops, [2 * error for *_, error in gains.values()], fmt="o-", color=color,
                     capsize=3)
-        here = [*gains].index(fastest[name])
-        ax.plot(at[here], tops[here], "o", color=RED, fillstyle="none", markersize=14)
         say(ax, at[-1], tops[-1] - 1.2 * side, f"   {name}", ha="left", color=color)
-    say(ax, 0.7, 24, "bars: two standard errors\nring: fastest at T = 1", ha="left", color=INK)
+    say(ax, 0.7, 24, "bars: two standard errors", ha="left", color=INK)
     plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")
     ax.set_xlim(0.5, max(gains) + 3.2)
     ax.set_xticks(list(gains))
     return ax
 
 
-def draw_clock(found, title):
-    """How much faster a second judge makes each chain: a column for each drafter and length.
+def draw_best(ax, lines, title):
+    """Two rules by the length of the chain, on two machines; 0 is the first rule at its best.
 
-    found: of layers_room.on_the_clock. In a column 0.6 is at the left, 1 at the right.
+    lines: of layers_room.at_stored_prices.
     """
-    ax = new_axes(height=4.2)
-    columns = list(dict.fromkeys((who, K) for who, K, *_ in found))
-    groups = list(dict.fromkeys(who for who, _ in columns))
-    place = {column: x + groups.index(column[0]) for x, column in enumerate(columns)}
-    marks = {"epyc": "o", "xeon": "^"}
     ax.axhline(0, color=INK, linewidth=1)
-    for who, K, T, file, more, said in found:
-        color = {"faster": BLUE, "slower": RED}.get(said, GREY)
-        ax.plot(place[who, K] + T - 0.8, more, marks[file], markersize=5,
-                color=color, markerfacecolor="white" if said == "level" else color)
-    plain_frame(ax, title, "drafts in the chain, K", "faster, %")
-    ax.set_xticks([*place.values()], [str(K) for _, K in columns], fontsize=8)
-    bottom, top = ax.get_ylim()
-    ax.set_ylim(bottom, top + 0.2 * (top - bottom))
-    for who in groups:
-        xs = [x for (name, _), x in place.items() if name == who]
-        say(ax, sum(xs) / len(xs), top + 0.1 * (top - bottom), who.replace(" ", "\n"), fontsize=10)
-    say(ax, -0.5, top, "circle: EPYC, triangle: Xeon\nfilled: beyond chance", ha="left", va="top",
-        fontsize=10)
+    for mark, both in zip("o^", lines.values(), strict=True):
+        for color, rule in zip((FAINT, BLUE), both, strict=True):
+            ax.plot(list(rule), list(rule.values()), mark + "-", color=color)
+    for color, rule, name in zip((FAINT, BLUE), both, ("chapter 01's\nrule", "block\nverification"),
+                                 strict=True):
+        say(ax, max(rule) + 0.3, rule[max(rule)], name, ha="left", color=color)
+    plain_frame(ax, title, "drafts in the chain, K", "% faster than\nchapter 01's best")
+    ax.margins(y=0.2)
+    ax.set_xlim(min(rule) - 0.5, max(rule) + 3.2)
+    ax.set_xticks(list(rule))
     return ax
 
 
-def draw_gains(tau, title):
-    """Tokens a round of every rule on the same trees: TV's in grey, and from there to LV's.
+def draw_gains(found, title):
+    """Tokens a round of several judges: TV's in grey, and from there to the judge's.
 
-    tau: of layers_room.tau_by_tree. Where there is a TV, the bars are two standard errors of the
-    difference, tree by tree; other rules have none, since it is a question to whom.
+    found: {name: (TV's tokens on each tree or None, the judge's)}
     """
     ax = new_axes(height=3.0)
-    names = [name.removeprefix("LV + ") for name in tau if not name.startswith("TV + ")]
-    for y, name in enumerate(names):
-        after, error = tau.get(f"LV + {name}", tau.get(name)).mean(), 0
-        if f"TV + {name}" in tau:
-            before = tau[f"TV + {name}"].mean()
-            apart = tau[f"LV + {name}"] - tau[f"TV + {name}"]
-            error = 2 * apart.std(ddof=1) / len(apart) ** 0.5
-            ax.annotate("", (after, y), (before, y),
-                        arrowprops={"arrowstyle": "-", "color": tint(BLUE, 0.5), "linewidth": 4})
+    for y, (before, after) in enumerate(found.values()):
+        more, after = "", after.mean()
+        if before is not None:
+            before = before.mean()
+            more = f" (+{100 * (after / before - 1):.0f} %)"
+            ax.plot([before, after], [y, y], color=tint(BLUE, 0.5), linewidth=4)
             ax.plot(before, y, "o", color=GREY, markersize=9)
             say(ax, before, y, f"TV {before:.2f}  ", ha="right", color=FAINT)
-        ax.errorbar(after, y, xerr=error or None, fmt="o", color=BLUE, markersize=9, capsize=4)
-        say(ax, after + error, y, f"  {after:.2f}", ha="left")
-    plain_frame(ax, title, "tokens a round, the same trees (not from 0)")
-    ax.set_yticks(range(len(names)), [f"LV + {name}" if f"TV + {name}" in tau else name
-                                      for name in names])
+        ax.plot(after, y, "o", color=BLUE, markersize=9)
+        say(ax, after, y, f"  {after:.2f}{more}", ha="left")
+    plain_frame(ax, title, "tokens a round (not from 0)")
+    ax.set_yticks(range(len(found)), list(found))
     ax.invert_yaxis()
-    ax.margins(x=0.35, y=0.15)
+    ax.margins(x=0.55, y=0.15)
     ax.grid(visible=False)
     return ax
 

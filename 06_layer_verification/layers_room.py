@@ -61,9 +61,8 @@ from layer_verification import (
     still_owed,
     stop_probabilities,
 )
-from nanogpt.bench import verdict
 from nanogpt.chapter import Loop
-from nanogpt.does_it_pay import behind, leaders, speedups, table_of
+from nanogpt.does_it_pay import leaders, speedups
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -348,46 +347,40 @@ def print_wrong(rules, p, q):
     cli.print_table(["", "total variation", "drafts accepted"], rows)
 
 
-# Two judges of one drafter's chains in one loop: chapter 01's rule, and block verification.
-JUDGES = (
-    ("one pass", "05 block, drawn chain of {}", "06 block, chain of {}, BV"),
-    ("bigram", "01 chain of {}, bigram", "06 chain of {}, bigram, block verification"),
-    ("57K GPT", "01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
-    ("57K GPT", "06 chain of {}, TV + RRS", "06 chain of {}, BV"),  # chapter 02's loop
-    ("one head", "03 one head, chain of {}", "06 one head, chain of {}, BV"),
-    ("two heads", "03 routed heads, chain of {}", "06 routed heads, chain of {}, BV"),
-)
+# Chapter 01's rule and block verification on one drafter's chains, each in one loop.
+JUDGES = {
+    "57K GPT": ("01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
+    "one head": ("03 one head, chain of {}", "06 one head, chain of {}, BV"),
+}
 
 
-def on_the_clock(files, temperatures=(0.6, 1), judges=JUDGES):
-    """Every length at which a stored contest has both judges
-    -> [(drafter, K, temperature, file, by how many percent the second is faster, the verdict)].
+def at_stored_prices(gains, files, who, T=1):
+    """Recorded tokens over a round's stored price: how fast each rule is, without the luck of a
+    contest's texts -> {file: ({K: percent} of chapter 01's rule, of block verification)}, where 0
+    is the first at its best length.
 
-    files: {name: of does_it_pay.load}. The verdict is of the times text by text.
+    gains: of gains_by_length; files: {name: of does_it_pay.load}; who: a drafter of JUDGES.
     """
-    found = []
-    for (file, contest), T in product(files.items(), temperatures):
+    lines = {}
+    for file, contest in files.items():
         fast = speedups(contest, T)
-        for (who, *names), K in product(judges, range(1, 17)):
-            old, new = (name.format(K) for name in names)
-            if old in fast and new in fast:
-                more, error = behind(contest, T, old)[new]
-                found.append((who, K, T, file, 100 * (fast[new][2] / fast[old][2] - 1),
-                              verdict(more, error, "faster", "slower")))
-    return found
+        both = [{K: found[i] / fast[name.format(K)][1] for K, found in gains.items()
+                 if JUDGES[who][1].format(K) in fast} for i, name in enumerate(JUDGES[who])]
+        best = max(both[0].values())
+        lines[file] = [{K: 100 * (x / best - 1) for K, x in rule.items()} for rule in both]
+    return lines
 
 
 def print_rivals(files, names):
-    """Print methods of stored contests side by side at T = 1; a star: level with the fastest of
-    them. files: {name: of does_it_pay.load}"""
-    rows = [[name[3:], "", ""] for name in names]
+    """Print methods of stored contests side by side at T = 1, "shape, judge" each; a star: level
+    with the fastest of them. files: {name: of does_it_pay.load}"""
+    rows = [[*name[3:].rsplit(", ", 1), ""] for name in names]
     for found in files.values():
         fast, (best, level) = speedups(found, 1), leaders(found, 1, names)
         for row, name in zip(rows, names, strict=True):
-            row[1] = f"{table_of(found, 1)[name]['drafts']:.0f}"
             row[2] += f"{fast[name][0]:.2f}  "
             row.append(f"{fast[name][2]:.2f}x" + " *" * (name in {best, *level}))
-    cli.print_table(["T = 1", "drafts", "tokens a round", *files], rows)
+    cli.print_table(["T = 1", "judge", "tokens a round", *files], rows)
 
 
 def drafts_accepted(rule, p, q, K):
