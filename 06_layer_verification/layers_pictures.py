@@ -164,14 +164,13 @@ def draw_shares(shares, wanted, draft_probs, title):
                 ax.barh(y, width, 0.5, at, color=color)
             at += offers[v, z]
             ax.plot([at, at], [y - 0.25, y + 0.25], color="white", linewidth=2)
-            say(ax, at - offers[v, z] / 2, y, "etm"[z], family="monospace")
-        if at < 0.999:
-            ax.barh(y, 1 - at, 0.5, at, **UNSEEN)
-            say(ax, (1 + at) / 2, y - 0.38, f"unseen: {two_digits(1 - at)}", color=RED)
-        say(ax, -0.03, y, name, ha="right")
-        say(ax, -0.03, y - 0.38, "shares", ha="right", color=FAINT)
-        say(ax, 1.03, y, f"{two_digits(flows.sum())}\nflows", ha="left")
-    return canvas(ax, title, (-0.16, 1.17), (len(shares) - 0.6, -0.6))
+            say(ax, at - offers[v, z] / 2, y, "etm"[z])
+        ax.barh(y, 1 - at, 0.5, at, **UNSEEN)
+        say(ax, 1, y - 0.38, f"unseen: {two_digits(1 - at)}", ha="right", color=RED)
+        for x, height, text in ((-0.17, y, name), (-0.17, y - 0.38, "shares"),
+                                (1.03, y, f"{two_digits(flows.sum())}\nflows")):
+            say(ax, x, height, text, ha="left")
+    return canvas(ax, title, (-0.18, 1.17), (len(shares) - 0.6, -0.6))
 
 
 # ---------------------------------------------------------------- where the path ends

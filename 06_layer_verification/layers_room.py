@@ -354,16 +354,16 @@ JUDGES = {
 }
 
 
-def at_stored_prices(gains, files, who, T=1):
+def at_stored_prices(gains, files, who):
     """Recorded tokens over a round's stored price: how fast each rule is, without the luck of a
     contest's texts -> {file: ({K: percent} of chapter 01's rule, of block verification)}, where 0
     is the first at its best length.
 
-    gains: of gains_by_length; files: {name: of does_it_pay.load}; who: a drafter of JUDGES.
+    gains: of gains_by_length, at temperature 1; files: {name: of does_it_pay.load}; who: of JUDGES.
     """
     lines = {}
     for file, contest in files.items():
-        fast = speedups(contest, T)
+        fast = speedups(contest, 1)
         both = [{K: found[i] / fast[name.format(K)][1] for K, found in gains.items()
                  if JUDGES[who][1].format(K) in fast} for i, name in enumerate(JUDGES[who])]
         best = max(both[0].values())

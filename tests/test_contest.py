@@ -567,19 +567,19 @@ def test_how_far_each_method_is_ahead(capsys):
     assert row.split()[3] == "+50.0%"
 
 
-def test_two_judges_on_the_clock(capsys):
-    """Of 2 and 4 drafts: 1.60x and 1.56x, in both texts; and a method beside itself. The table's
-    mark: who is level with the fastest."""
-    found = layers_room.on_the_clock({"one": contest()}, (1,), [
-        ("who", "01 chain of {}, 57K GPT", "01 chain of 4, 57K GPT"), ("nobody", "{}", "{}")])
-    assert [(*row[:4], round(row[4], 1), row[5]) for row in found] == [
-        ("who", 2, 1, "one", -2.4, "slower"), ("who", 4, 1, "one", 0, "level")]
-    one = contest()
-    for line in one["tables"]["1"]["methods"].values():
-        line["drafts"] = 7.0
-    layers_room.print_rivals({"one": one}, list(LINES)[2:])
+def test_two_rules_at_stored_prices(monkeypatch, capsys):
+    """Rounds of 2 and of 4 drafts cost 1.25 and 2.5625. The table's mark: who is level with the
+    fastest."""
+    monkeypatch.setitem(layers_room.JUDGES, "who", (
+        "01 chain of {}, 57K GPT", "01 chain of 4, 57K GPT"))
+    mine, other = layers_room.at_stored_prices(
+        {2: (2.0, 3.0, 50, 1), 4: (3.2, 4.0, 25, 1)}, {"one": contest()}, "who")["one"]
+    assert mine == pytest.approx({2: 0, 4: 100 * (3.2 / 2.5625 / 1.6 - 1)})
+    assert other == pytest.approx({2: 100 * (3 / 2.5625 / 1.6 - 1),
+                                   4: 100 * (4 / 2.5625 / 1.6 - 1)})
+    layers_room.print_rivals({"one": contest()}, list(LINES)[2:])
     assert [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[2:]] == [
-        ["2.00", "1.60x", "*"], ["7", "4.00", "1.56x"], ["2.00", "1.52x", "*"]]
+        ["2.00", "1.60x", "*"], ["GPT", "4.00", "1.56x"], ["2.00", "1.52x", "*"]]
 
 
 @pytest.mark.slow  # the lesson prints both tables, too
