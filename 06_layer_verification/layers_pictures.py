@@ -167,9 +167,9 @@ def draw_shares(shares, wanted, draft_probs, title):
             say(ax, at - offers[v, z] / 2, y, "etm"[z])
         ax.barh(y, 1 - at, 0.5, at, **UNSEEN)
         say(ax, 1, y - 0.38, f"unseen: {two_digits(1 - at)}", ha="right", color=RED)
-        for x, height, text in ((-0.17, y, name), (-0.17, y - 0.38, "shares"),
-                                (1.03, y, f"{two_digits(flows.sum())}\nflows")):
-            say(ax, x, height, text, ha="left")
+        say(ax, -0.09, y - 0.38, "shares")
+        say(ax, -0.09, y, name)
+        say(ax, 1.03, y, f"{two_digits(flows.sum())}\nflows", ha="left")
     return canvas(ax, title, (-0.18, 1.17), (len(shares) - 0.6, -0.6))
 
 
@@ -245,16 +245,16 @@ def draw_best(ax, lines, title):
     lines: of layers_room.at_stored_prices.
     """
     ax.axhline(0, color=INK, linewidth=1)
-    for mark, both in zip("o^", lines.values(), strict=True):
-        for color, rule in zip((FAINT, BLUE), both, strict=True):
-            ax.plot(list(rule), list(rule.values()), mark + "-", color=color)
-    for color, rule, name in zip((FAINT, BLUE), both, ("chapter 01's\nrule", "block\nverification"),
-                                 strict=True):
-        say(ax, max(rule) + 0.3, rule[max(rule)], name, ha="left", color=color)
+    for mark, (old, new) in zip("o^", lines.values(), strict=True):
+        ax.plot(list(old), list(old.values()), mark + "-", color=FAINT)
+        ax.plot(list(new), list(new.values()), mark + "-", color=BLUE)
+    last = max(new)
+    say(ax, last + 0.3, old[last], "chapter 01's\nrule", ha="left", color=FAINT)
+    say(ax, last + 0.3, new[last], "block\nverification", ha="left", color=BLUE)
     plain_frame(ax, title, "drafts in the chain, K", "% faster than\nchapter 01's best")
     ax.margins(y=0.2)
-    ax.set_xlim(min(rule) - 0.5, max(rule) + 3.2)
-    ax.set_xticks(list(rule))
+    ax.set_xlim(right=last + 3.2)
+    ax.set_xticks(list(new))
     return ax
 
 
