@@ -203,7 +203,33 @@ class HeadLevels:
         return log_probs
 
 
-class RoutedLevels:
+class BothHeads:
+    """What every use of two heads shares: both advance on the accepted rows, no matter which head
+    drafted them.
+
+    drafters: two (or more) of one kind.
+    """
+
+    def __init__(self, drafters):
+        self.drafters = drafters
+
+    def reset(self):
+        for drafter in self.drafters:
+            drafter.reset()
+
+    def observe(self, tokens, hidden, rows):
+        """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
+        # All heads, including the one that was not chosen: it may be chosen next time.
+        for drafter in self.drafters:
+            drafter.observe(tokens, hidden, rows)
+
+    def propose_both(self, root, room):
+        """-> the heads' trees, and for each the scores of its nodes."""
+        proposals = (drafter.propose_scored(root, room) for drafter in self.drafters)
+        return tuple(zip(*proposals, strict=True))
+
+
+class RoutedLevels(BothHeads):
     """Routing for drafts that are drawn: one head, chosen before anything is drawn.
 
     The rules that know q take each draft for a draw from q. So the choice may look at the text, the
@@ -211,23 +237,15 @@ class RoutedLevels:
     """
 
     def __init__(self, heads):
-        self.heads = [HeadLevels(head) for head in heads]
-
-    def reset(self):
-        for head in self.heads:
-            head.reset()
-
-    def observe(self, tokens, hidden, rows):
-        for head in self.heads:
-            head.observe(tokens, hidden, rows)
+        super().__init__([HeadLevels(head) for head in heads])
 
     def level(self, tokens, parents):
         """n new nodes, see HeadLevels.level -> (n, V) logits of the chosen head."""
         if parents != [-1]:
             return self.chosen.level(tokens, parents)
-        rows = [head.level(tokens, parents) for head in self.heads]  # what each would draw from
+        rows = [head.level(tokens, parents) for head in self.drafters]  # what they would draw from
         which = self.choose(tokens[0], rows)
-        self.chosen = self.heads[which]  # it alone drafts on
+        self.chosen = self.drafters[which]  # it alone drafts on
         return rows[which]
 
     def choose(self, root, rows):
@@ -263,32 +281,6 @@ class RecordLevels(RoutedLevels):
         # The sum of the logarithms; of equal ones, as in the first round, the surer head's.
         return route([(sum(past[head] for past in self.record), float(row.max()))
                       for head, row in enumerate(rows)])
-
-
-class BothHeads:
-    """What every use of two heads shares: both advance on the accepted rows, no matter which head
-    drafted them.
-
-    drafters: two (or more) HeadDrafters.
-    """
-
-    def __init__(self, drafters):
-        self.drafters = drafters
-
-    def reset(self):
-        for drafter in self.drafters:
-            drafter.reset()
-
-    def observe(self, tokens, hidden, rows):
-        """These tokens were committed; hidden[layer][:, rows] are the target's states of them."""
-        # All heads, including the one that was not chosen: it may be chosen next time.
-        for drafter in self.drafters:
-            drafter.observe(tokens, hidden, rows)
-
-    def propose_both(self, root, room):
-        """-> the heads' trees, and for each the scores of its nodes."""
-        proposals = (drafter.propose_scored(root, room) for drafter in self.drafters)
-        return tuple(zip(*proposals, strict=True))
 
 
 class RoutedDrafter(BothHeads):

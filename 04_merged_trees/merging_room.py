@@ -231,7 +231,7 @@ class MixedLevels(RecordLevels):
 
     def level(self, tokens, parents):
         """See HeadLevels.level."""
-        rows = [head.level(tokens, parents) for head in self.heads]
+        rows = [head.level(tokens, parents) for head in self.drafters]
         if parents == [-1]:
             self.choose(tokens[0], rows)  # keeps the record
             self.weights = torch.tensor([sum((past[head] for past in self.record), 0.0)

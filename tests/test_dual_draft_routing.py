@@ -127,7 +127,7 @@ def test_a_record_of_drawn_rounds_by_hand():
         for committed, root in (([1, 1], 1), ([1, 2], 1), ([1], 0)):
             router.observe(committed, None, None)
             router.level([root], [-1])
-            chosen.append(router.heads.index(router.chosen))
+            chosen.append(router.drafters.index(router.chosen))
         assert chosen == expected
 
 

@@ -254,14 +254,6 @@ def test_only_these_do_not():
 # ---------------------------------------------------------------- who gets how many drafts
 
 
-def test_share_drafts_by_hand():
-    assert share_drafts([0.8, 0.5], [2, 2], [4, 5, 6, 7, 8], 0) == [2, 0]
-    # Free rows: everything is drafted. A pass serves both, so .5 is worth it where .8 has paid.
-    assert share_drafts([0.8, 0.5], [2, 1], [4, 4, 4, 4], 0) == [2, 1]
-    assert share_drafts([0.8, 0.5], [2, 1], [4, 4, 4, 4], 1.2) == [1, 1]
-    assert share_drafts([0.8, 0.5], [0, 0], [4], 1) == [0, 0]
-
-
 def test_no_other_choice_brings_more_tokens_a_millisecond():
     chance = random.Random(0)
     for _ in range(50):

@@ -11,9 +11,6 @@ import torch
 
 import tree_pictures
 import tree_room
-from chain_specdec import GPTDraft, speculate_chain
-from grading import Script
-from nanogpt.decoding import collect
 from nanogpt.does_it_pay import behind, load_all, speedups, table_of, tau_error
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.toy_models import (
@@ -83,11 +80,6 @@ def test_shapes_by_hand():
 
 
 # ---------------------------------------------------------------- what is not lossless
-
-
-def test_independent_coins_are_biased_even_if_the_drafter_is_the_target():
-    """Every coin passes, so the first token is always the argmax."""
-    assert tree_room.bias(tree_room.independent_coins, (2,), False, 2, draft=ToyModel(5, 3)) > 0.1
 
 
 def test_each_break_of_the_rule_shows_alone():
@@ -217,21 +209,6 @@ def root_path(tree, row):
     return path
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_chain_is_a_tree_of_width_one_bit_for_bit(seed):
-    target, small = random_gpt(seed, block_size=16), random_gpt(seed + 50, block_size=16)
-    for sampler in (Sampler(0), Sampler(0.8), Sampler(1, top_p=0.9)):
-        for k in (1, 3):
-            chain = collect(
-                speculate_chain(target, GPTDraft(small), [1, 2], k, sampler, Dice(seed)), 40)
-            dice = Dice(seed)
-            drafter = TreeDrafter(TreeGPT(small), (1,) * k, sampler, dice)
-            tree = collect(
-                speculate(target, drafter, [1, 2], sampler, dice, multi_round), 40)
-            assert chain.tokens == tree.tokens
-            assert chain.accepted == tree.accepted
-
-
 def test_bad_input():
     for parents in ([], [0, 0], [-1, 1], [-1, -1], [-1, 0, 2]):
         with pytest.raises(ValueError, match="parents are"):
@@ -266,15 +243,6 @@ def test_the_bigrams_table_by_hand():
     for token in range(3):
         torch.testing.assert_close(drafter.logits(token).exp(), counts[token] + 0.5)
     torch.testing.assert_close(drafter.level([1, 0], [0, 0]).exp(), counts[[1, 0]] + 0.5)
-
-
-def test_drawing_without_replacement_by_hand():
-    probs = torch.tensor([0.1, 0.4, 0.2, 0.3])
-    dice = Script([1, 3, 0, 2])
-    assert draw_without_replacement(probs, 9, dice) == [1, 3, 0, 2]
-    assert dice.asked == [[0.1, 0.4, 0.2, 0.3], [0.1667, 0, 0.3333, 0.5], [0.3333, 0, 0.6667, 0],
-                          [0, 0, 1, 0]]
-    assert probs.sum() == 1  # the caller's own stays whole
 
 
 @pytest.mark.parametrize("temperature", [0, 0.1, 1])
