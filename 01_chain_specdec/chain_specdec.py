@@ -67,7 +67,7 @@ class GPTDraft:
         self.pending = []  # committed tokens that the cache has not read yet
 
     def observe(self, tokens, hidden=None, rows=None):
-        """These tokens were committed; `hidden` and `rows` (see speculate) are not needed here."""
+        """These tokens were committed; `hidden` and `rows` (see chapter 02) are not needed here."""
         # Reading them again is simpler than picking out their rows, and as fast: a forward of a
         # few rows costs about as much as one of a single row.
         self.pending = self.pending + tokens

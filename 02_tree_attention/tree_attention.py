@@ -18,6 +18,7 @@ is not lossless is in tree_room.py.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -308,16 +309,24 @@ class TreeRound:
     target_probs: torch.Tensor  # (N, V)
 
 
+class Drafter(Protocol):
+    """What the loop asks of a drafter, whatever it is."""
+
+    def reset(self):
+        """A new context begins."""
+
+    def observe(self, tokens, hidden, rows):
+        """These tokens were committed; hidden[layer][:, rows]: the target's states of them."""
+
+    def propose(self, root, room) -> Tree:
+        """Drafts below the root, at most `room` deep."""
+
+
 @torch.inference_mode()
-def speculate(target, drafter, prompt, sampler, dice, accept=walk):
+def speculate(target, drafter: Drafter, prompt, sampler, dice, accept=walk):
     """Speculative decoding with trees. Yields a Step per target forward, without end.
 
     The first step is the prefill; a later step's detail is a TreeRound.
-    drafter: anything with
-        reset()                         a new context begins
-        observe(tokens, hidden, rows)   these tokens were committed; the target's hidden states of
-                                        them are hidden[layer][:, rows]
-        propose(root, room) -> Tree     at most `room` deep
     accept: (tree, target_probs, dice) -> (path, token), any rule of this chapter or a later one.
     Raises ValueError if the prompt is empty or a tree is deeper than the window has room.
     """

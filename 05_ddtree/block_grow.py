@@ -151,5 +151,5 @@ class ArgmaxGrower(GrowsTrees):
 
 
 def grow_argmax(target, drafter, budget, sampler):
-    """The Grower of a BlockChainDrafter without dice."""
+    """The Grower of a BlockChainDrafter."""
     return ArgmaxGrower(BlockReader(drafter.network), drafter.length)

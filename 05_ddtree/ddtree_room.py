@@ -1,4 +1,6 @@
-"""Chapter 05 on the runner: its decoders, and a first guess at what their rounds cost."""
+"""Chapter 05's room: its decoders, a first guess at what their rounds cost, and what goes wrong;
+for its lessons six urns, the length of a drawn chain, and what a tree is worth beside others.
+"""
 
 import heapq
 import math

@@ -8,6 +8,7 @@ others come from the chapters' LOOPS, see decoders in chapter.py.
     print_account(results)                       # where a round's milliseconds go
     cost_curve(target)                           # c(N): the time of N rows
 
+At its end, without a clock: a finished text is decoded again with other drafts (chapters 03, 04).
 Sums over sums everywhere, tau and speed-ups alike: a long text counts more than a short one.
 """
 

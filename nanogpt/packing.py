@@ -8,7 +8,7 @@ For few rows plain weights may be faster; how few, the machine is asked when the
 
 subtle: logits may differ in the last bits with the number of rows in a forward, and bfloat16
 weights are another model by a hair. Where the two best tokens are that close, greedy texts may
-part; scripts compare the texts and say where and by what gap.
+part; a table at temperature 0 counts how many are the same.
 """
 
 import copy
