@@ -16,7 +16,7 @@ from nanogpt.pictures.plots import (
     plain_frame,
     tint,
 )
-from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
 from routing_room import opinion
 from train_heads import get_kinds
@@ -80,6 +80,7 @@ def draw_found(found, baseline="code head"):
 def step_round(args, dataset, device, prompt):
     """An instructive round of the lesson's 0.8M target, both heads' trees and the choice -> its
     trace; see nanogpt/pictures/step.py."""
+    own_target(args)
     kinds, target, heads = get_kinds(device, args.retrain)
     dice, tokenizer = VisibleDice(args.seed), kinds["both"].tokenizer
     prompt = tokenizer.encode(args.prompt)  # in the letters of this target

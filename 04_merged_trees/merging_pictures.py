@@ -12,7 +12,7 @@ from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
 from nanogpt.bench import gain
 from nanogpt.pictures import plots
-from nanogpt.pictures.step import VisibleDice, instructive, remember, trace, watch
+from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
 from train_heads import get_kinds  # chapter 03
 from tree_attention import Tree, speculate  # chapter 02
@@ -109,6 +109,7 @@ def draw_rows(found, rival="one head for both"):
 def step_round(args, dataset, device, prompt):
     """An instructive round of the lesson's 0.8M target and the trie of both heads' trees -> its
     trace; see nanogpt/pictures/step.py."""
+    own_target(args)
     kinds, target, heads = get_kinds(device, args.retrain)
     dice, tokenizer = VisibleDice(args.seed), kinds["both"].tokenizer
     prompt = tokenizer.encode(args.prompt)  # in the letters of this target

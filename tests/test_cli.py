@@ -9,6 +9,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted(path.name for path in ROOT.glob("0?_*"))
 SCRIPTS = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("0?_*/**/*.py"))
            if '__name__ == "__main__"' in path.read_text(encoding="utf-8")]
+TEMPORARY = Path(tempfile.gettempdir()).as_posix()
 ONE_SENTENCE = r"error: [^\n]+\n"
 
 
@@ -104,6 +106,10 @@ SLIPS = [
         ("--show none.json", "'none.json' cannot be read as a contest"),
         (f"--show '{(ROOT / 'nanogpt/measured/before/cpu.json').as_posix()}'",
          "cpu.json' cannot be read as a contest"))),
+    ("nanogpt.pictures.step", f"03_dual_draft_routing --size small --out '{TEMPORARY}'",
+     "size is 'small'; the target of this chapter's round is its lesson's own"),
+    ("04_merged_trees/merging_room.py", "--corpus x.txt", "unrecognized arguments: --corpus x.txt"),
+    ("nanogpt.engine_room", "--retrain", "unrecognized arguments: --retrain"),
     ("nanogpt.pictures.maps", "", "the following arguments are required: contest"),
     ("nanogpt.pictures.step", "01_chain_specdec --steps 0", "steps is 0"),
     ("nanogpt.pictures.step", f"01_chain_specdec --out '{Path(__file__).as_posix()}'",
@@ -121,6 +127,13 @@ def test_a_slip_is_one_sentence_and_nothing_is_trained(
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and sentence in error
     assert re.fullmatch(ONE_SENTENCE, error)
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules after import of package")
+def test_help_without_a_chapter(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        start("nanogpt.run", "--help")
+    assert "nanogpt.run NUMBER [flags]" in capsys.readouterr().out
 
 
 def test_a_device_that_is_not_there(monkeypatch):

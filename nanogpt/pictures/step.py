@@ -186,6 +186,15 @@ def save_gif(html, gif):
     return gif
 
 
+def own_target(args):
+    """For a round of a lesson's own target. Raises ValueError if a flag asks for another."""
+    for flag, usual in (("size", "baby"), ("precision", "auto"), ("corpus", "shakespeare"),
+                        ("tokenizer", "char")):
+        if getattr(args, flag) != usual:
+            raise ValueError(f"{flag} is '{getattr(args, flag)}'; the target of this chapter's "
+                             f"round is its lesson's own, so it takes no --{flag}")
+
+
 def pictures_of(chapter):
     """A chapter's file of pictures."""
     found, = (ROOT / chapter).glob("*_pictures.py")
