@@ -20,9 +20,8 @@ from chain_specdec import (
 from nanogpt.bench import interpolate
 from nanogpt.chapter import Loop, Model
 from nanogpt.does_it_pay import speedups, table_of
-from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
 from nanogpt.exact.slips import changed, replaced, slips
-from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget, random_gpt
+from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias, random_gpt
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler
 from nanogpt.three_numbers import alpha_of
@@ -182,15 +181,12 @@ def broken_loops(T=1):
 
     The first five tokens of toy models with two tokens: two rounds, then plain decoding.
     """
-    model, prompt, sampler = ToyModel(seed=5, vocab=2), [0, 1], Sampler(T)
-    target = target_distribution(model, sampler, prompt, 5)
-
     def bias(scale=1.0, **broken):
         drafter = ToyDraft(ToyModel(seed=99, vocab=2, scale=scale))
         with replaced(chain_specdec, **broken):  # these stand in the place of the module's own
-            emitted = loop_distribution(lambda dice: chain_specdec.speculate_chain(
-                ToyTarget(model), drafter, prompt, 2, sampler, dice), model, sampler, prompt, 2, 5)
-        return total_variation(emitted, target)
+            return loop_bias(lambda target, dice: chain_specdec.speculate_chain(
+                target, drafter, [0, 1], 2, Sampler(T), dice), Sampler(T), rounds=2, length=5,
+                model=ToyModel(seed=5, vocab=2))
 
     return {
         "as it is": bias(),

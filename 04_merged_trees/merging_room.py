@@ -54,13 +54,10 @@ from nanogpt.chapter import Loop
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect, plain_decode
 from nanogpt.exact.enumeration import (
-    loop_distribution,
     outcomes,
-    target_distribution,
-    total_variation,
 )
 from nanogpt.exact.slips import replaced, slips
-from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget
+from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, loop_bias
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_kinds  # chapter 03
 from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 02
@@ -321,22 +318,20 @@ def judge(make, accept, temperature):
 
     make(pair) -> a drafter of two toy heads with 3 draft nodes each.
     """
-    model, sampler, start = ToyModel(5, vocab=3), Sampler(temperature), [0, 1]
+    toy, sampler = ToyTarget(ToyModel(5, vocab=3)), Sampler(temperature)
     drafter = make([HeadDrafter(ToyHead(seed), depth=2, top_k=2, budget=3) for seed in (8, 9)])
 
-    def loop(dice):
-        return speculate(ToyTarget(model), drafter, start, sampler, dice, accept)
+    def loop(target, dice):
+        return speculate(target, drafter, [0, 1], sampler, dice, accept)
 
     def one_round(dice):
-        steps = loop(dice)
+        steps = loop(toy, dice)
         next(steps)  # the prefill
         step = next(steps)
         return len(step.tokens), len(step.detail.tree)
 
-    emitted = loop_distribution(loop, model, sampler, start, rounds=1, length=4)
-    return (total_variation(emitted, target_distribution(model, sampler, start, 4)),
-            *(sum(probability * found[i] for found, probability in outcomes(one_round))
-              for i in range(2)))
+    return loop_bias(loop, sampler), *(sum(
+        probability * found[i] for found, probability in outcomes(one_round)) for i in range(2))
 
 
 VERSIONS = {

@@ -2,8 +2,6 @@
 for its lessons six urns, the length of a drawn chain, and what a tree is worth beside others.
 """
 
-import heapq
-import math
 from collections import Counter, defaultdict
 from functools import cache
 from itertools import accumulate
@@ -181,25 +179,9 @@ def guessed_price(m):
 
 MASSES = "torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()"
 ENTRY = "self.table[level, token]"
+POP = "minus_score, parent, rank = heapq.heappop(heap)"
 CHILD, SIBLING = "scores[row] + below[row][0][0]", "scores[parent] + ranked[rank + 1]"
 GAINS = "sum(masses[:n]) - rate * ms[n]"
-
-
-def worst_first(root, children):
-    """The heap pops the smallest score, for the scores are not negated."""
-    prefixes, scores, below = [(root,)], [0.0], [children((root,))]
-    heap = [(below[0][0][0], 0, 0)] if below[0][0] else []
-    while heap:
-        score, parent, rank = heapq.heappop(heap)
-        ranked, tokens = below[parent]
-        prefixes.append(prefixes[parent] + (tokens[rank],))
-        scores.append(score)
-        yield tokens[rank], parent, math.exp(score)
-        if rank + 1 < len(ranked):
-            heapq.heappush(heap, (scores[parent] + ranked[rank + 1], parent, rank + 1))
-        below.append(children(prefixes[-1]))
-        if below[-1][0]:
-            heapq.heappush(heap, (score + below[-1][0][0], len(prefixes) - 1, 0))
 
 
 def root_first(root, children):
@@ -235,7 +217,10 @@ WRONG = {
             "torch.where(tree.mask[1:, 1:], own, 0.0)", "tree.mask[1:, 1:] * own"),
     }),
     "best_first": slips(best_first, {
-        "the heap pops the worst prefix first": worst_first,
+        "the heap pops the worst prefix first": (
+            POP, f"{POP}\nminus_score = -minus_score", "-below[0][0][0]", "below[0][0][0]",
+            "(-score, parent, rank + 1)", "(score, parent, rank + 1)",
+            "(-score, row, 0)", "(score, row, 0)"),
         "the root comes out as a node": root_first,
         "a score comes out where the mass should": ("math.exp(-minus_score)", "-minus_score"),
         "siblings are never pushed": ("rank + 1 < len(ranked)", "False"),
