@@ -72,9 +72,9 @@ def draw_authors(text, decode, width=58):
                   (-0.5, width + 10), (y + 0.6, -0.6))
 
 
-def draw_reading(found, T=1):
+def draw_reading(found):
     """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
-    curve = dict(found["tables"][f"{T:g}"]["curve"])
+    curve = dict(found["tables"]["1"]["curve"])
     read = interpolate(curve, 5) / curve[1]
     return draw_times(f"Reading five costs {read:.2f}, not 5", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
@@ -114,15 +114,15 @@ def draw_repair(title, target_probs, parts):
     return plain_frame(ax, title, None, "probability")
 
 
-def draw_every_k(found, again, T=1):
+def draw_every_k(found, again):
     """The speed-up of each drafter over K. -> Axes
 
     found, again: two stored contests, of two machines; the second may lack a drafter.
     """
-    fast, lines, hollow = speedups(found, T), table_of(found, T), speedups(again, T)
+    fast, lines, hollow = speedups(found, 1), table_of(found, 1), speedups(again, 1)
     curves = {loop.family: {lines[name]["budget"]: name for name in lines
                             if lines[name].get("loop") == loop.name} for loop in LOOPS}
-    best, level = leaders(found, T, [name for ks in curves.values() for name in ks.values()])
+    best, level = leaders(found, 1, [name for ks in curves.values() for name in ks.values()])
     ax, best_drafter = new_axes(height=3.6), lines[best]["family"]
     ticks = sorted({k for names in curves.values() for k in names})
     for drafter, names in curves.items():

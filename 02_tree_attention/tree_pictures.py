@@ -65,12 +65,12 @@ def draw_turns(p, q, tokens):
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
 
 
-def equal_drafts(drafter="57K GPT"):
+def equal_drafts():
     """Depth and second guesses at equal drafts, from RESULTS.md
     -> {"depth": {drafts: (tokens a round, speed-up)}, "second guesses": the same}."""
     text = Path(__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
-    head, *lines = [line for line in lines if line[0] in ("drafter", drafter) and len(line) == 6]
+    head, *lines = [line for line in lines if line[0] in ("drafter", "57K GPT") and len(line) == 6]
     return {more: {int(drafts.split()[0]): tuple(map(float, re.findall(r"\d+\.\d+", cell)))
                    for drafts, cell in zip(head[2:], cells, strict=True)}
             for _, more, *cells in lines}

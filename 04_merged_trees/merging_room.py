@@ -236,14 +236,14 @@ class MixedLevels(RecordLevels):
         return (rows[0] + self.weights[0]).logaddexp(rows[1] + self.weights[1])
 
 
-def drawn_from_both(target, kinds, heads, sampler, last=None, k=4, count=24):
-    """Chains of k, drawn from the verse head's q and the code head's, mixed -> the rounds of
+def drawn_from_both(target, kinds, heads, sampler, last=None, count=24):
+    """Chains of 4, drawn from the verse head's q and the code head's, mixed -> the rounds of
     `count` texts of each kind. No replay, for here drafts make the text. last: see MixedLevels."""
     found, pair = [], [heads["verse"], heads["code"]]
     for kind in ("verse", "code"):
         for i, prompt in enumerate(held_out_prompts(kinds[kind], count)):
             dice = Dice(i)
-            drafter = TreeDrafter(MixedLevels(pair, last), (1,) * k, sampler, dice)
+            drafter = TreeDrafter(MixedLevels(pair, last), (1,) * 4, sampler, dice)
             steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
             found.append(collect(steps, 128).accepted)
     return found

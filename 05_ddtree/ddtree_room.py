@@ -179,15 +179,9 @@ def guessed_price(m):
 
 MASSES = "torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()"
 ENTRY = "self.table[level, token]"
-POP = "minus_score, parent, rank = heapq.heappop(heap)"
+ROOT, POP = "prefixes, scores = [(root,)], [0.0]", "minus_score, parent, rank = heapq.heappop(heap)"
 CHILD, SIBLING = "scores[row] + below[row][0][0]", "scores[parent] + ranked[rank + 1]"
 GAINS = "sum(masses[:n]) - rate * ms[n]"
-
-
-def root_first(root, children):
-    """The root comes before its nodes."""
-    yield root, -1, 1.0
-    yield from best_first(root, children)
 
 
 def cut_chain(extra, whole=PricedChainDrafter.draft):
@@ -221,7 +215,8 @@ WRONG = {
             POP, f"{POP}\nminus_score = -minus_score", "-below[0][0][0]", "below[0][0][0]",
             "(-score, parent, rank + 1)", "(score, parent, rank + 1)",
             "(-score, row, 0)", "(score, row, 0)"),
-        "the root comes out as a node": root_first,
+        "the root comes out as a node": (
+            ROOT, f"yield root, -1, 1.0\n{ROOT}"),
         "a score comes out where the mass should": ("math.exp(-minus_score)", "-minus_score"),
         "siblings are never pushed": ("rank + 1 < len(ranked)", "False"),
         "children are never pushed": ("heapq.heappush(heap, (-score, row, 0))", "pass"),

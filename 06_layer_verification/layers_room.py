@@ -68,7 +68,7 @@ from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import Tables, bias_and_length, tables
 from nanogpt.sampling import Sampler
-from single_step_rules import KSEQ, RRS, TINY, rejection_rounds, smallest_rho
+from single_step_rules import KSEQ, RRS, rejection_rounds, smallest_rho
 from text_table import NgramDraft  # chapter 01
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
@@ -410,22 +410,12 @@ def print_changes(shape, changes):
 # ---------------------------------------------------------------- what goes wrong
 
 ALIVE = "np.maximum(alive - taken.sum(-1, keepdims=True), 0)"
+TAKE = f"left, alive = left - taken, {ALIVE}"
 OWED = "scores[:, :, None] * target_probs"
 MASS = "A[:, None, None] * target_probs"
 SHARE = "(scores / np.maximum(A, TINY)[:, None])[:, :, None]"
 TOP, BELOW = "np.maximum(scores - sent, 0)", "np.maximum(1 - sent.sum(-1, keepdims=True), TINY)"
 END, CHOSEN = "low + width", "pick(self.keep, slots) * chosen(self.weight, slots)"
-
-
-def full_target(draft_probs, target_mass, k):
-    """Rejection rounds in which the target is not reduced by what was taken."""
-    alive, coins = np.ones((len(target_mass), 1)), []
-    for _ in range(k):
-        offered = alive * draft_probs
-        taken = np.minimum(offered, target_mass)
-        coins.append(taken / np.maximum(offered, TINY))
-        alive = np.maximum(alive - taken.sum(-1, keepdims=True), 0)
-    return coins, sum(coin * draft_probs for coin in coins)
 
 
 def each_copy_whole(rule, A, scores, tokens, draft_probs, target_probs):
@@ -474,10 +464,12 @@ WRONG = {
         "alive starts at the target's mass, so the dummy is forgotten": (
             "np.ones((len(target_mass), 1))", "target_mass.sum(-1, keepdims=True)"),
         "alive never shrinks: the residual is not renormalised": (
-            f"left, alive = left - taken, {ALIVE}", "left = left - taken"),
+            TAKE, "left = left - taken"),
         "alive is 1 minus the last round's take, not what is left of alive": (
             "alive - taken.sum(-1, keepdims=True)", "1 - taken.sum(-1, keepdims=True)"),
-        "the target is not reduced by what was taken": full_target,
+        "the target is not reduced by what was taken": (
+            TAKE, f"alive = {ALIVE}", "target_mass - left",
+            "sum(coin * draft_probs for coin in coins)"),
         "a coin is taken / draft instead of taken / offered": (
             "np.maximum(offered, TINY)", "np.maximum(draft_probs, TINY)"),
     }),
