@@ -1,13 +1,10 @@
 """What the lesson draws of multi-round rejection, and the round of the step page."""
 
-import re
-from pathlib import Path
-
 import torch
 
 from chain_specdec import residual
-from nanogpt.cli import print_table
-from nanogpt.does_it_pay import behind, speedups, table_of, tau_error
+from nanogpt.bench import ratio_error
+from nanogpt.does_it_pay import baseline, speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES, SPARE
 from nanogpt.pictures.plots import (
@@ -20,7 +17,6 @@ from nanogpt.pictures.plots import (
     draw_tree,
     new_axes,
     plain_frame,
-    tint,
     two_digits,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
@@ -44,7 +40,7 @@ def draw_turns(p, q, tokens):
         left = q.clone()
         left[x] = 0
         share = f"{float(q[x] - p[x]):.1g}".lstrip("0")
-        panels[f"{tokens[x]} was rejected ({share} of all rounds): the second child"] = (
+        panels[f"{tokens[x]} was rejected: the second child, as shares of this {share}"] = (
             residual(p, q), left / left.sum())
     axes = new_axes(height=0.3 + 1.45 * len(panels), rows=len(panels))
     for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):
@@ -65,68 +61,48 @@ def draw_turns(p, q, tokens):
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
 
 
-def equal_drafts():
-    """Depth and second guesses at equal drafts, from RESULTS.md
-    -> {"depth": {drafts: (tokens a round, speed-up)}, "second guesses": the same}."""
-    text = Path(__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
-    head, *lines = [line for line in lines if line[0] in ("drafter", "57K GPT") and len(line) == 6]
-    return {more: {int(drafts.split()[0]): tuple(map(float, re.findall(r"\d+\.\d+", cell)))
-                   for drafts, cell in zip(head[2:], cells, strict=True)}
-            for _, more, *cells in lines}
+def draw_shapes(found):
+    """Speed-up at T = 1 over the drafts of a round, all drawn and in this chapter's loop, with two
+    standard errors over the texts. -> Axes
 
-
-def draw_equal_drafts():
-    """At equal drafts: the tokens a round of chains and trees, and their speed-ups. -> two Axes
-
-    The fewest drafts are one chain, without a second guess.
+    found: a stored contest.
     """
-    found, axes = equal_drafts(), new_axes(height=5.4, rows=2)
-    fewest, *more = found["depth"]
-    for i, (ax, title) in enumerate(zip(axes, (
-            "Tokens a round: the chain is ahead",
-            "Speed-up: the tree is ahead, and four drafts beat both"), strict=True)):
-        for kind, name, color, shift, drafts in (
-                ("depth", "chain", FIRST, -0.2, [fewest, *more]),
-                ("second guesses", "tree", SECOND, 0.2, more)):
-            at = [list(found["depth"]).index(n) + shift * (n != fewest) for n in drafts]
-            bars = ax.bar(at, [found[kind][n][i] for n in drafts], 0.38, color=tint(color, 0.6))
-            ax.bar_label(bars, fmt="%.2f", padding=2)
-            for x in at:
-                ax.text(x, 0.25, name, ha="center", va="center")
-        ax.set_xticks(range(1 + len(more)), [fewest, *more])
-        ax.margins(y=0.18)
-        plain_frame(ax, title, "drafts of a round", ("tokens a round", "times plain decoding")[i])
-    axes[1].axhline(1, color=INK, linewidth=1.4)
-    return axes
-
-
-def print_second_guesses(files, T=1):
-    """What a token takes more than with the chain of 4 in this chapter's code, text by text.
-
-    files: {name: a stored contest}, all with temperature T and the same texts.
-    """
-    chain, rows = f"02 {LOOPS[1].title((1,) * 4)}", []
-    found = next(iter(files.values()))
-    for name, line in table_of(found, T).items():
-        if line.get("loop") in (LOOPS[1].name, LOOPS[2].name) and name != chain:
-            more = [value for file in files.values() for value in behind(file, T, chain)[name]]
-            rows.append([name[3:].removesuffix(", 57K GPT"), *(f"{value:.2f}" for value in (
-                speedups(found, T)[name][0], tau_error(found, T, name), *more))])
-    print_table(["shape", "tokens", "+-", *(head for name in files
-                                            for head in (f"ms more, {name}", "+-"))], rows)
+    ax, fast, lines = new_axes(height=4), speedups(found, 1), table_of(found, 1)
+    plain, kinds = lines[baseline(lines)]["ms"], {"chain": {}, "tree": {}, "side shoots": {}}
+    for name, line in lines.items():
+        if line.get("loop") in (LOOPS[1].name, LOOPS[2].name):
+            kind = "side shoots" if "shoots" in name else "tree" if "tree 2" in name else "chain"
+            kinds[kind][name] = round(line["drafts"])
+    ticks = sorted({drafts for names in kinds.values() for drafts in names.values()})
+    for (kind, names), color, shift in zip(kinds.items(), (FIRST, SECOND, SPARE[0]),
+                                           (0, 0.18, -0.18), strict=True):
+        at = [ticks.index(drafts) + shift * (1 + i % 2) for i, drafts in enumerate(names.values())]
+        high = [fast[name][2] for name in names]
+        error = [ratio_error(plain, lines[name]["ms"]) for name in names]
+        ax.errorbar(at, high, error, fmt="o-" if kind == "chain" else "o", color=color, capsize=3,
+                    markersize=4, label=kind)
+        for x, y, off, name in zip(at, high, error, names, strict=True):
+            if kind == "tree":  # its shape stands above or below its bar
+                up = 1 if y > 1.3 else -1
+                ax.annotate(name.split()[3].strip(","), (x, y + up * off), (0, 8 * up), color=color,
+                            textcoords="offset points", ha="center", va="center")
+    ax.axhline(1, color=INK, linewidth=1.4)
+    ax.set_xticks(range(len(ticks)), ticks)
+    ax.legend(loc="lower left", frameon=False)
+    return plain_frame(ax, "The best chain and the best trees are level",
+                       f"drafts of a round; {found['machine']}", "speed-up")
 
 
 def draw_shape(shape, chances):
-    """A tree of this shape; in every node the probability that the round gets there; a
-    second guess has another colour than a first. -> Axes"""
+    """A tree of this shape; in every node the probability that the round gets there; second
+    guesses, and what is behind them, have another colour than first ones. -> Axes"""
     parents, reached, shapes, colors = [-1], [1.0], [shape], [GREY]
     for row, below in enumerate(shapes):  # the list grows while it is read
         for chance, child, color in zip(chances, below, (FIRST, SECOND), strict=False):
             parents.append(row)
             reached.append(reached[row] * chance)
             shapes.append(child)
-            colors.append(color)
+            colors.append(SECOND if colors[row] == SECOND else color)
     return draw_tree(Tree(range(len(parents)), parents),
                      lambda row: two_digits(reached[row]), colors)
 

@@ -6,6 +6,7 @@ Exactness, greedy text and wrong variants of the table's loops: tests/test_loops
 import pytest
 import torch
 
+import chain_pictures
 import chain_room
 import layers_room
 from chain_specdec import (
@@ -16,6 +17,7 @@ from chain_specdec import (
     speculate_chain,
 )
 from nanogpt.decoding import collect
+from nanogpt.does_it_pay import NGRAM, load, load_all
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.sampling import Dice, Sampler
 from text_table import NgramDraft, TextTable
@@ -78,6 +80,19 @@ def test_round_in_steps_by_hand():
         "plain": {"family": "plain", "rounds": [3], "ms": [12]},
         "chain": {"family": "57K GPT", "verbs": [1, 5, 0.5, 0.5], "rounds": [1], "ms": [7]}}}}}
     assert chain_room.round_in_steps(found, "chain") == [3, 0.25, 0.75, 1.25, 1.75]
+
+
+def test_the_lessons_pictures_say_what_was_measured():
+    """No length misses by more than its bar; the 4-gram is ahead, with 2.03x."""
+    curve = chain_pictures.draw_foretold(load_all()["epyc"])
+    bars = chain_pictures.draw_every_k(load(NGRAM))
+    foretold, (points, _, (lines,)) = curve.lines[0].get_ydata(), curve.containers[0]
+    assert len(foretold) == len(points.get_ydata()) == 8
+    assert all(low <= y <= high for y, ((_, low), (_, high)) in zip(
+        foretold, lines.get_segments(), strict=True))
+    assert bars.get_title("left").endswith("the 4-gram, 2.03x") and [
+        max(drafter[0].get_ydata()) for drafter in bars.containers] == pytest.approx(
+            [1.70, 1.36, 2.03], abs=0.005)
 
 
 def test_the_lessons_five_changes():

@@ -11,7 +11,7 @@ import torch
 
 import tree_pictures
 import tree_room
-from nanogpt.does_it_pay import behind, load_all, speedups, table_of, tau_error
+from nanogpt.does_it_pay import TREES, behind, load, load_all, speedups, table_of
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.toy_models import (
     ToyModel,
@@ -73,6 +73,7 @@ def test_shapes_by_hand():
     """Chances .6 and .3: along the chain .6, .36, .216, a side shoot at the root .3."""
     assert full((2, 1)) == (((),), ((),)) and full(()) == ()
     assert [best_shape(n, (0.6, 0.3)) for n in (1, 2, 3)] == [((),), (((),),), SIDE]
+    assert best_shape(2, (0.6, 0.3), deepest=1) == ((), ())
     assert expected_by_shape(SIDE, (0.6, 0.3)) == pytest.approx(1 + 0.6 + 0.36 + 0.3)
     assert expected_by_shape(full((1,) * 3), (0.6, 0.3)) == pytest.approx(2.176)
     tree = TreeDrafter(TreeBigram(FOLLOWERS, 5), SIDE).propose(0, room=9)
@@ -160,25 +161,26 @@ def test_no_second_guess_paid_in_time(found, T, loop):
     assert mean > error
 
 
-def test_the_bars_are_those_of_the_results():
-    """8 drafts, a chain: 3.62 tokens, 1.67x; 30 in a tree: 3.65 tokens, 1.16x."""
-    chain, tree = tree_pictures.equal_drafts().values()
-    assert chain[8] == (3.62, 1.67) and tree[30] == (3.65, 1.16)
-    for i, ax in enumerate(tree_pictures.draw_equal_drafts()):
-        assert [bar.get_height() for bar in ax.patches] == [
-            both[i] for both in (*chain.values(), tree[8], tree[14], tree[30])]
+@pytest.mark.parametrize("T, chain, tree", [
+    (1, "02 drawn tree 1-1-1-1, 57K GPT", "02 drawn tree 2-1-1, 57K GPT"),
+    (0, "02 picked tree 1-1-1-1-1-1, 57K GPT", "02 picked tree 2-2-1-1, 57K GPT")])
+def test_the_best_chain_and_the_best_tree_are_level_in_one_code(T, chain, tree):
+    found = load(TREES)
+    fast, more = speedups(found, T), behind(found, T, chain)
+    ours = {name for name in fast if name.startswith(chain[:9]) and name.endswith("57K GPT")}
+    assert chain == max((n for n in ours if "tree 1" in n), key=lambda n: fast[n][2])
+    assert tree == max((n for n in ours if "tree 2" in n), key=lambda n: fast[n][2])
+    assert abs(more[tree][0]) < more[tree][1]
 
 
-@pytest.mark.parametrize("found", MACHINES)
-def test_the_table_of_second_guesses_holds_what_was_measured(found, capsys):
-    fast = speedups(found, 1)
-    tree_pictures.print_second_guesses({"hour": found})
-    mean, error = behind(found, 1, "02 drawn tree 1-1-1-1, 57K GPT")[
-        "02 drawn tree 2-2-1-1, 57K GPT"]
-    line, = (line for line in capsys.readouterr().out.splitlines() if "2-2-1-1" in line)
-    tree = "02 drawn tree 2-2-1-1, 57K GPT"
-    assert [float(number) for number in line.split()[3:]] == pytest.approx(
-        [fast[tree][0], tau_error(found, 1, tree), mean, error], abs=0.006)
+def test_the_picture_of_shapes_holds_what_was_measured():
+    found = load(TREES)
+    ax, fast = tree_pictures.draw_shapes(found), speedups(found, 1)
+    drawn = [y for kind in ax.containers for y in kind[0].get_ydata()]
+    assert sorted(drawn) == sorted(fast[name][2] for name in fast if name.startswith("02 drawn")
+                                   or "shoots" in name)
+    assert [label.get_text() for label in ax.texts] == [
+        "2-1", "2-2", "2-1-1", "2-2-1", "2-1-1-1", "2-2-1-1", "2-2-2-2"]
 
 
 @pytest.mark.parametrize("found", MACHINES)
