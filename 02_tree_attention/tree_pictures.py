@@ -82,8 +82,8 @@ def draw_shapes(found):
         ax.errorbar(at, high, error, fmt="o-" if kind == "chain" else "o", color=color, capsize=3,
                     markersize=4, label=kind)
         for x, y, off, name in zip(at, high, error, names, strict=True):
-            if kind == "tree":  # its shape stands above or below its bar
-                up = 1 if y > 1.3 else -1
+            if kind == "tree":  # its shape stands above its bar; two that are in the way, below
+                up = 1 if len(lines[name]["budget"]) > 2 else -1
                 ax.annotate(name.split()[3].strip(","), (x, y + up * off), (0, 8 * up), color=color,
                             textcoords="offset points", ha="center", va="center")
     ax.axhline(1, color=INK, linewidth=1.4)
