@@ -47,7 +47,7 @@ from tree_attention import TreeDrafter, TreeGPT, multi_round, speculate, walk
 
 MEMORY = 2 << 30  # bytes that an entry may take beyond what is loaded
 MOST = 50_000  # sequences of draws of one case
-NAMING = 40  # seconds for the search among the known slips
+NAMING = 40  # seconds of the processor for the search among the known slips
 FAR = 6  # standard deviations: no right decoder is so far off, by chance, in a lifetime
 PARTS = "rule", "drafter", "decode", "BUDGET", "PROOF"
 LETTERS = "abcdefghijk"
@@ -367,12 +367,13 @@ def candidates(base, own):
                             if not isinstance(slips[sentence], Lost))
 
 
-def known_slip(loop, own):
+def known_slip(loop, own, stage=lambda: None):
     """'.. : the slip', or '' if it behaves like no known one, as far as there was time to look."""
-    end, mine, facts = time.monotonic() + NAMING, {}, dict(vocab=3)
+    end, mine, facts = time.process_time() + NAMING, {}, dict(vocab=3)
 
     def far(base, at, budget):
         """How far a taught decoder's text is from the entry's; from the target's."""
+        stage()
         if budget not in mine:
             mine[budget], *_ = laws(loop, budget, Sampler(1), **facts)
         theirs, wanted, _ = laws(base, at, Sampler(1), **facts)
@@ -390,7 +391,7 @@ def known_slip(loop, own):
             if far(base, at, budget)[1] > 1e-9:  # such drafts are not this rule's
                 continue
             for sentence, slips in candidates(base, own):
-                if time.monotonic() > end:
+                if time.process_time() > end:
                     return ""
                 with contextlib.suppress(Exception), planted(base, slips, sentence) as wrong:
                     if alike(wrong, at, budget):
@@ -537,8 +538,7 @@ def judge(path, post, watch):
     say(f"its own: {', '.join(own)}; the rest is the taught one's")
     exact = examine(loop, say, stage) < 1e-12
     if not exact:
-        stage("looking among the known slips")()
-        if slip := known_slip(loop, own):
+        if slip := known_slip(loop, own, stage("looking among the known slips")):
             say(f"  It behaves exactly like a known slip{slip}")
     mine, prices = on_real_models(loop, post, stage("decoding with the real models"))
     if exact:

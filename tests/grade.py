@@ -27,6 +27,7 @@ from nanogpt.terminal import Parser, run
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
 START = 120  # seconds to load torch
+BUSY = 20  # so many more may want the processor; who computes less than his share waits or sleeps
 LAST = 2  # seconds for the last words of a process that has ended
 AT_ONCE = 2  # files of a class that are graded at the same time
 LINES, LETTERS = 30, 200  # of what an answer prints are shown, and of each line
@@ -61,13 +62,13 @@ def blanks_in(table):
 # ---------------------------------------------------------------- one file
 
 
-def at_work(pid):
-    """Does a process compute, or would if it could, and for how many seconds has it? (Linux)"""
+def computed(pid):
+    """For how many seconds has a process computed? (Linux; elsewhere 0)"""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        return state == "R", (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK")
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError):
-        return False, 0.0
+        return 0.0
 
 
 class Judge:
@@ -81,7 +82,7 @@ class Judge:
         self.listen()
 
     def listen(self):
-        self.lines, self.used = queue.Queue(maxsize=1000), 0.0
+        self.lines, self.deadline = queue.Queue(maxsize=1000), None
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
@@ -91,12 +92,14 @@ class Judge:
 
     def message(self, deadline):
         """-> [kind, text, ..]. Raises EOFError if the process has ended, TimeoutError."""
+        if deadline != self.deadline:  # a new one
+            self.deadline, self.before = deadline, computed(self.process.pid)
         while True:
+            if time.monotonic() > deadline and not self.starved():
+                raise TimeoutError
             try:
-                line = self.lines.get(timeout=min(0.2, max(0.0, deadline - time.monotonic())))
+                line = self.lines.get(timeout=0.2)
             except queue.Empty:
-                if time.monotonic() > deadline and not self.starved():
-                    raise TimeoutError from None
                 if self.process.poll() is None:
                     continue
                 try:  # what it said last may still be on its way
@@ -106,15 +109,14 @@ class Judge:
             if not line:
                 raise EOFError
             try:
-                _, self.used = at_work(self.process.pid)
                 return json.loads(line)
             except ValueError:  # not a message of ours
                 continue
 
     def starved(self):
-        """Does it still wait for its share of a busy machine? On Linux; elsewhere nobody knows."""
-        works, used = at_work(self.process.pid)
-        return works and used - self.used < SECONDS
+        """Does it compute, on a machine so busy that it has not had its SECONDS?"""
+        used, waited = computed(self.process.pid) - self.before, time.monotonic() - self.deadline
+        return (SECONDS + waited) / BUSY < used < SECONDS
 
     def stop(self):
         try:
