@@ -537,9 +537,8 @@ def judge(path, post, watch):
     loop, own = read(path)
     say(f"its own: {', '.join(own)}; the rest is the taught one's")
     exact = examine(loop, say, stage) < 1e-12
-    if not exact:
-        if slip := known_slip(loop, own, stage("looking among the known slips")):
-            say(f"  It behaves exactly like a known slip{slip}")
+    if not exact and (slip := known_slip(loop, own, stage("looking among the known slips"))):
+        say(f"  It behaves exactly like a known slip{slip}")
     mine, prices = on_real_models(loop, post, stage("decoding with the real models"))
     if exact:
         for line in ["", *ranking(loop.title(*loop.budgets), mine, prices), "",

@@ -23,6 +23,7 @@ from tree_attention import Tree
 
 TWO = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
 THREE = torch.cat([TWO, TWO[:1]])
+RARE = torch.tensor([[0.999999, 1e-6], [0.9999, 1e-4]], dtype=torch.float64).log()
 SURE = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64).log()
 WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).double().log()
 NODES = Tree([5, 0, 0, 1, 1], [-1, 0, 1, 0, 3])
@@ -173,10 +174,11 @@ def law_that_writes():
                 "written")
 
 
-def children_below(level, token, temperature=1.0, most=3, seed=None):
+def children_below(level, token, temperature=1.0, most=3, seed=None, numbers=None):
     """-> exp of what `below` gives, and its tokens. seed: toy numbers in place of H and W."""
     random = np.random.default_rng(seed)
-    h, table = (H, W) if seed is None else map(random.normal, (0, 0), (1, 1), ((3, 4), (3, 4, 4)))
+    h, table = numbers or ((H, W) if seed is None else map(
+        random.normal, (0, 0), (1, 1), ((3, 4), (3, 4, 4))))
 
     def call(f):
         # As much of a Children as the blank looks at.
@@ -239,7 +241,8 @@ BLANKS = [
                     (0, 0, 0.4), (0, 1, 0.32), (1, 0, 0.24), (0, 3, 0.192), (2, 0, 0.144)]),
         },
         more=lambda: {f"a table of toy conditionals {seed}, {pops} pops": shuffled(seed, pops)
-                      for seed in range(3) for pops in (2, 20, 99)}),
+                      for seed in range(3) for pops in (2, 20, 99)} | {
+            "q_1 (.999999, .000001), q_2 (.9999, .0001), 99 pops": popped(RARE, 99)}),
     Blank(
         "priced_trees:best_size",
         """** How many nodes pay? masses are those of the nodes, falling; ms[n] is what a round with
@@ -260,7 +263,8 @@ BLANKS = [
             "no node is offered": (([], [4], 0.4), 0),
         },
         more=lambda: {f"toy masses and prices {seed}, rate {rate}": (*priced(seed), rate)
-                      for seed in range(6) for rate in (0.05, 0.3, 0.6)}),
+                      for seed in range(6) for rate in (0.05, 0.3, 0.6)} | {
+            "masses .3, .009, .0002, rows that cost nothing": ([0.3, 0.009, 2e-4], [4] * 4, 0.3)}),
     Blank(
         "draft_law:law_if_hidden",
         """** By which law did this draft come? It was drawn from q, (V,); token x was sent to the
@@ -284,14 +288,16 @@ BLANKS = [
         more=lambda: {f"q of toy model {seed}, {V} tokens, sent {sent.tolist()}": (q, sent)
                       for seed in range(6) for V in [2 + seed % 3]
                       for q in [ToyModel(seed, V).logits(()).softmax(-1)]
-                      for sent in [q > (0.0, 0.2, 0.4, 1.0)[seed % 4]]}),
+                      for sent in [q > (0.0, 0.2, 0.4, 1.0)[seed % 4]]} | {
+            "q (.5, .3, .1, .0999, .0001), only the first token is sent": (
+                torch.tensor([0.5, 0.3, 0.1, 0.0999, 1e-4]), torch.arange(5) < 1)}),
     Blank(
         "conditional_marginals:Children.below",
         """*** The children of a node that holds `token`, when they stand in slot level + 1:
         their log-probabilities in falling order, and the tokens, two lists of at most
         self.most. In numpy: self.logits (L, V), the pass's logits, row `level` is the slot's;
         self.table (L, V, V), self.table[level, token] is what the token before adds to them;
-        self.temperature divides the sum before the softmax.""",
+        self.temperature divides the sum before the softmax. Logits may be large.""",
         ("Add, divide, normalise, sort, cut: in which order?",
          "The distribution is one over all V tokens, whatever is kept of it. np.logaddexp.reduce "
          "is the logarithm of a sum of exponentials."),
@@ -310,5 +316,7 @@ BLANKS = [
                       f"{temperature}, most {most}": children_below(
                           level, token, temperature, most, seed)
                       for seed, temperature, most in ((1, 1.0, 4), (2, 0.7, 3), (3, 1.3, 1))
-                      for level in (0, 2) for token in (0, 3)}),
+                      for level in (0, 2) for token in (0, 3)} | {
+            "logits (900, 899, 0), the token before adds nothing, temperature 1, most 3":
+                children_below(0, 0, numbers=(np.array([[900.0, 899, 0]]), 0 * W))}),
 ]

@@ -253,7 +253,9 @@ BLANKS = [
         },
         more=lambda: {f"toy model {seed} with {V} tokens, {n} draws: every list, and how often":
                       every_draw(ToyModel(seed, V).logits(()).softmax(-1).tolist(), n)
-                      for seed, (V, n) in enumerate(((4, 3), (4, 4), (5, 2), (2, 5)))}),
+                      for seed, (V, n) in enumerate(((4, 3), (4, 4), (5, 2), (2, 5)))} | {
+            "probs (.9, .099999, .000001), n = 3: every list that may come, and how often":
+                every_draw([0.9, 0.099999, 1e-6], 3)}),
     Blank(
         "tree_attention:multi_round",
         """*** Children that were drawn without replacement: go down from the root, and give

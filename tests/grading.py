@@ -26,7 +26,6 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +229,7 @@ def in_loop(loop, pairs):
 MOST = 10_000  # numbers in a result: no right one has as many
 LETTERS = 400  # of one value in a message
 LONG = 100  # letters: of what is longer, the place is told
+DRAWS, SEQUENCES = 100, 3000  # that are followed; right answers of the usual kind have 200
 ENTRIES = 5  # of a dictionary
 
 
@@ -345,6 +345,10 @@ class Misuse(Exception):
 
 class Broken(Exception):
     """What the chapter promises is broken. The text says how."""
+
+
+class TooMany(Exception):
+    """An answer that may be right asks the dice more often than can be followed."""
 
 
 def require(right, sentence):
@@ -475,6 +479,8 @@ def try_cases(blank, calls, cases, path, doing, but=""):
 
 def crash(error, path, called, name, but):
     """(status, message) for an exception, in the learner's lines or in what is made of a result."""
+    if isinstance(error, TooMany):
+        return "crashed", f"{but}{error}{own_line(error, path)}{called}"
     if line := own_line(error, path):
         return "crashed", f"{but}{told(error)}{line}{called}{name}"
     return "wrong", f"{but}the result cannot be used ({told(error)}){called}{name}"
@@ -578,11 +584,25 @@ def check_lossless(start, *samplers, **case):
                 f"{sampler.temperature}: total variation {bias:.1e} instead of 0")
 
 
-def chances(run, most=200):
-    """{result: probability} over every sequence of draws of run(dice), for comparison. Of more
-    than `most` sequences, which no right answer needs, the first ones."""
+def chances(run):
+    """{result: probability} over every sequence of draws of run(dice), for comparison. Raises
+    TooMany."""
+    def watched(dice):
+        ask = dice.draw
+
+        def draw(probs):
+            if len(dice.taken) == DRAWS:
+                raise TooMany(f"too many draws: more than {DRAWS} in one call; few are enough")
+            return ask(probs)
+
+        dice.draw = draw
+        return run(dice)
+
     found = {}
-    for result, probability in islice(outcomes(run), most):
+    for number, (result, probability) in enumerate(outcomes(watched)):
+        if number == SEQUENCES:
+            raise TooMany(f"too many sequences of draws, more than {SEQUENCES:,}, so nobody "
+                          "compares them all; draw when a token is needed, and not before")
         key = shown(plain(result))
         found[key] = found.get(key, 0.0) + probability
     return {key: p for key, p in sorted(found.items()) if p > 1e-9}

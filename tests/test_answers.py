@@ -522,16 +522,15 @@ ANSWERS = {
                     return down(path + [child])
             return path, token
         return down([0])
-        # right: for, break, else
-        path, token = [0], dice.draw(target_probs[0])
+        # right: all rows draw first
+        tokens, path = [dice.draw(row) for row in target_probs], [0]
         while True:
             for child in tree.children[path[-1]]:
-                if int(tree.tokens[child]) == token:
+                if int(tree.tokens[child]) == tokens[path[-1]]:
                     path.append(child)
-                    token = dice.draw(target_probs[child])
                     break
             else:
-                return path, token
+                return path, tokens[path[-1]]
         # right: next with a default
         node, path = 0, []
         while node is not None:
@@ -700,9 +699,8 @@ ANSWERS = {
             if len(drawn) == 2:
                 left[drawn[0]] = probs[drawn[0]] * (left.sum() > 0)
         return drawn
-        # wrong: only three tokens are known
-        left, drawn = probs.clone(), []
-        left[3:] = 0
+        # wrong: what is improbable never comes
+        left, drawn = torch.where(probs < 1e-3, 0, probs), []
         while len(drawn) < n and left.sum() > 0:
             drawn.append(dice.draw(left))
             left[drawn[-1]] = 0
@@ -1371,10 +1369,10 @@ ANSWERS = {
             below.append(children(prefixes[-1]))
             if below[-1][0]:
                 heapq.heappush(heap, (-(-minus + below[-1][0][0]), len(scores) - 1, 0))
-        # wrong: it stops at a mass of one percent
+        # wrong: it stops below e^-7
         prefixes, scores, below = [(root,)], [0.0], [children((root,))]
         heap = [(-score, 0, 0) for score in below[0][0][:1]]
-        while heap and heap[0][0] < -math.log(0.01):
+        while heap and heap[0][0] < 7:
             minus, parent, rank = heapq.heappop(heap)
             ranked, tokens = below[parent]
             prefixes.append(prefixes[parent] + (tokens[rank],))
@@ -1465,9 +1463,9 @@ ANSWERS = {
         # wrong: a rate above .25 counts .25
         gains = [sum(masses[:n]) - min(rate, 0.25) * ms[n] for n in range(len(ms))]
         return gains.index(max(gains))
-        # wrong: masses below .15 are not counted, if there are many
-        worth = [m if m > 0.15 or len(masses) < 4 else 0.0 for m in masses]
-        gains = [sum(worth[:n]) - rate * ms[n] for n in range(len(ms))]
+        # wrong: small masses are dropped
+        worth = [m for m in masses if m > 0.01]
+        gains = [sum(worth[:n]) - rate * ms[n] for n in range(len(worth) + 1)]
         return gains.index(max(gains))
         # wrong: two nodes at least, if there are many
         gains = [sum(masses[:n]) - rate * ms[n] for n in range(len(ms))]
@@ -1500,9 +1498,9 @@ ANSWERS = {
         if not sent.any():
             return torch.full_like(q, 1 / len(q))
         return q * sent + (q * ~sent).sum() * q
-        # wrong: two tokens of four
-        hidden = (q * ~sent)[:3].sum()
-        return q * sent + hidden * q
+        # wrong: where there are many, improbable tokens do not come
+        law = q * sent + (q * ~sent).sum() * q
+        return torch.where((law < 1e-3) & (len(q) > 3), 0, law)
         # wrong: two rounds are enough
         shown = q * sent
         hidden = 1 - shown.sum()
@@ -1519,7 +1517,7 @@ ANSWERS = {
         # right: plain Python
         both = zip(self.logits[level], self.table[level, token])
         x = [(a + b) / self.temperature for a, b in both]
-        whole = math.log(sum(math.exp(value) for value in x))
+        whole = max(x) + math.log(sum(math.exp(value - max(x)) for value in x))
         best = sorted(range(len(x)), key=lambda t: -x[t])[:self.most]
         return [x[t] - whole for t in best], best
         # right: torch
@@ -1527,7 +1525,8 @@ ANSWERS = {
         values, tokens = torch.sort(x.log_softmax(-1), descending=True, stable=True)
         return values[:self.most].tolist(), tokens[:self.most].tolist()
         # right: probabilities first
-        weights = np.exp((self.logits[level] + self.table[level, token]) / self.temperature)
+        x = (self.logits[level] + self.table[level, token]) / self.temperature
+        weights = np.exp(x - x.max())
         probs = weights / weights.sum()
         tokens = sorted(range(len(probs)), key=probs.__getitem__, reverse=True)[:self.most]
         return np.log(probs[tokens]).tolist(), tokens
@@ -1551,10 +1550,10 @@ ANSWERS = {
         x = (self.logits[level] + self.table[level, token]) / self.temperature
         order = np.argsort(-x, kind="stable")[:max(self.most, 2)]
         return (x[order] - np.logaddexp.reduce(x)).tolist(), order.tolist()
-        # wrong: normalised over three tokens
-        x = (self.logits[level] + self.table[level, token]) / self.temperature
+        # wrong: it overflows
+        x = np.exp((self.logits[level] + self.table[level, token]) / self.temperature)
         order = np.argsort(-x, kind="stable")[:self.most]
-        return (x[order] - np.logaddexp.reduce(x[:3])).tolist(), order.tolist()
+        return np.log(x / x.sum())[order].tolist(), order.tolist()
     """,
     # ------------------------------------------------------------ chapter 06
     "score": """

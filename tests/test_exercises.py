@@ -243,6 +243,10 @@ def test_the_command_line_knows_the_tables():
      "    rows.append((rows[parent][0] + (token,), -minus))\n"
      "    yield token, parent, math.exp(-minus)", "wrong",
      "for 5 nodes your code scores 50 prefixes"),
+    ("02", "draw_without_replacement", "out = []\nwhile len(out) < n:\n    x = dice.draw(probs)\n"
+     "    out += [x] * (x not in out)\nreturn out", "crashed", "too many draws: more than 100"),
+    ("02", "draw_without_replacement", "[dice.flip(.5) for _ in range(12)]\n"
+     "return [dice.draw(probs)]", "crashed", "too many sequences of draws, more than 3,000"),
     ("05", "best_first", ("yield tokens[rank]", "yield rank"), "wrong", "q_1 (.4, .6)"),
     ("05", "best_first", ("below.append(children(prefixes[row]))",
                           "children(prefixes[row])\n    below.append(children(prefixes[row]))"),
