@@ -119,7 +119,8 @@ WRONG = {
             "residual(target_probs[i], draft_probs[i])", "target_probs[i]"),
         "the bonus token comes from the row before the last": (
             "target_probs[len(drafted)]", "target_probs[len(drafted) - 1]"),
-        "the drafts behind a rejected one are still judged": judges_on,
+        "a rejection does not end the round: all drafts are judged, the last row writes on":
+            judges_on,
         "the ratio is upside down": (
             COIN, "acceptance_probability(draft_probs[i], target_probs[i], token)"),
         "the position in the chain is taken for the token": (

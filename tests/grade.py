@@ -27,7 +27,7 @@ from nanogpt.terminal import Parser, run
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
 START = 120  # seconds to load torch
-BUSY = 20  # so many more may want the processor; who computes less than his share waits or sleeps
+BUSY = 100  # so many may share the processor; who computes less than a share waits or sleeps
 LAST = 2  # seconds for the last words of a process that has ended
 AT_ONCE = 2  # files of a class that are graded at the same time
 LINES, LETTERS = 30, 200  # of what an answer prints are shown, and of each line

@@ -25,7 +25,7 @@ from nanogpt.exact import proofs
 from nanogpt.run import a_cast
 from nanogpt.sampling import Sampler
 
-TOKENS, PROMPTS, TEMPERATURE = 64, 4, 0.8
+LETTERS, TOKENS, PROMPTS, TEMPERATURE = 240, 64, 4, 0.8
 GUESSED, WRITTEN, END = "\033[44;97m", "\033[43;30m", "\033[0m"  # on blue, on orange
 
 
@@ -38,11 +38,13 @@ def covering(number, functions):
     while loops and left:
         called = [{name for name in left
                    if proofs.stands_in(inspect.unwrap(functions[name]), loop)} for loop in loops]
-        most = max(called, key=len)
-        if not most:
+        # Of equal ones the loop whose rule, a function, calls them itself: that is the lesson's.
+        most = max(range(len(loops)), key=lambda i: (len(called[i]), bool(called[i] & set(
+            getattr(getattr(loops[i], "rule", 0), "__code__", covering.__code__).co_names))))
+        if not called[most]:
             break
-        found.append((loops.pop(called.index(most)), most))
-        left -= most
+        found.append((loops.pop(most), called[most]))
+        left -= called[most]
     return found
 
 
@@ -93,7 +95,7 @@ def show(loop, names, mine, m, dataset):
               "the taught functions": starting(loop, m, budget, theirs),
               "with yours": starting(in_loop(loop, mine.values()), m, budget, ours)}
     print(f"\n{loop.title(budget)}, with your {', '.join(sorted(names))}; T = {TEMPERATURE:g}\n")
-    text = collect(starts["with yours"](dataset.tokenizer.encode("ROMEO:\n"), 1), 240)
+    text = collect(starts["with yours"](dataset.tokenizer.encode("ROMEO:\n"), 1), LETTERS)
     print(colored(text, decode, sys.stdout.isatty()))
     share = sum(text.accepted) / len(text.tokens)
     print(f"\n{share:.0%} of the tokens are the drafter's "
@@ -132,7 +134,9 @@ def main(number, path, *names):
     if unused:
         print(f"No loop of the chapter calls {', '.join(unused)}.")
     dataset, device = load_dataset(), pick_device()
-    print(f"On {device_name(device)}.", flush=True)
+    print(f"On {device_name(device)}. Loops: {len(chosen)}. Each writes a text of {LETTERS} "
+          f"letters and, for its table, {3 * PROMPTS} texts of {TOKENS}. That takes a minute or "
+          "two for each, and longer where the machine is busy.", flush=True)
     m = a_cast(dataset, device)
     for loop, called in chosen:
         try:

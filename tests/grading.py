@@ -438,11 +438,17 @@ def grade_answer(blank, answer, path="exercise.py", doing=lambda *_: None):
     verdict = try_cases(blank, calls, blank.examples, path, doing)
     if verdict is None and blank.promise is not None:
         verdict = try_promise(blank, calls, path, doing)
-    if verdict is None:
-        cases = {case: (call, observed(call, blank.taught()))
-                 for case, call in blank.more().items()}
-        verdict = try_cases(blank, calls, cases, path, doing, "the examples are right, but ")
-    return verdict or ("done", "")
+        if verdict and verdict[0] == "wrong" and (
+                seen := try_more(blank, calls, path, doing, "one input: ")):
+            return "wrong", f"{verdict[1]}\n    {seen[1]}"
+    return verdict or try_more(blank, calls, path, doing,
+                               "the examples are right, but ") or ("done", "")
+
+
+def try_more(blank, calls, path, doing, but):
+    """As `try_cases`, with further inputs."""
+    return try_cases(blank, calls, {case: (call, observed(call, blank.taught()))
+                                    for case, call in blank.more().items()}, path, doing, but)
 
 
 def observed(call, f):

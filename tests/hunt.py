@@ -105,11 +105,15 @@ class Hunt:
         self.right, *wrong = self.levels
         self.found = chance.choice([one for one in wrong if self.levels[one] == level])
         self.options = sorted(self.levels, key=lambda one: one.name)
+        self.networks = 100 + 10 * seed + level  # of its own, so no hunt's numbers tell another's
+        self.budget = next(b for b in self.found.loop.budgets if b in (4, (2, 2, 1, 1)))
+
+    def load(self):
+        """The real models, for all but the replies."""
         self.dataset = load_dataset()
         self.m = trained_cast(SimpleNamespace(size="baby", retrain=False, precision="float32"),
                               self.dataset, torch.device("cpu"))
         self.prompt = self.dataset.tokenizer.encode("ROMEO:\n")
-        self.budget = next(b for b in self.found.loop.budgets if b in (4, (2, 2, 1, 1)))
 
     def steps(self, one, prompt, sampler, seed, budget=None):
         """-> its Steps; each is made with the slip in its place."""
@@ -190,9 +194,9 @@ class Hunt:
 
     def would_be(self, one):
         """What enumeration says of another suspect."""
-        (*theirs, tokens), (*ours, mine) = one.law(WARM), self.found.law(WARM)
+        (*theirs, tokens), (*ours, mine) = (x.law(WARM, self.networks) for x in (one, self.found))
         return (f"total variation would be {total_variation(*theirs):.3f}, and {tokens:.3f} tokens "
-                f"in two forwards of the small networks; the hunted one has "
+                f"in two forwards of small networks; the hunted one has "
                 f"{total_variation(*ours):.3f} and {mine:.3f}")
 
 
@@ -218,18 +222,21 @@ def main():
     logging.getLogger("nanogpt").setLevel(logging.WARNING)  # whose weights they are is no clue
     hunt = Hunt(args.hunt, args.seed)
     print(f"A slip is planted in {hunt.found.loop.title(hunt.budget)}.")
-    hunt.texts()
+    if args.answer is None or args.ask:
+        hunt.load()
+        hunt.texts()
     for what in args.ask:
         hunt.ask(what)
+    if args.answer is not None:
+        raise SystemExit(0 if hunt.judge(args.answer) else 1)
     print()
     for number, one in enumerate(hunt.options, 1):
         print(f"{number:3d}  {one.name}")
-    if args.answer is None and not sys.stdin.isatty():
+    if not sys.stdin.isatty():
         print("\nAsk with --ask", *ASK)
         print("Answer with --answer NUMBER, and the same --seed")
         return
-    found = play(hunt) if args.answer is None else hunt.judge(args.answer)
-    raise SystemExit(0 if found else 1)
+    raise SystemExit(0 if play(hunt) else 1)
 
 
 if __name__ == "__main__":

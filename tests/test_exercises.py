@@ -199,7 +199,7 @@ def test_the_command_line_knows_the_tables():
     ("01", "accept", "n = 0\nfor i, token in enumerate(drafted):\n"
      "    n += dice.flip(acceptance_probability(target_probs[i], draft_probs[i], token))\n"
      "return n, dice.draw(target_probs[len(drafted)])", "wrong",
-     "This is what you get when the drafts behind a rejected one are still judged."),
+     "This is what you get when a rejection does not end the round: all drafts are judged"),
     # like a slip in the case that is shown, and not in another
     ("05", "best_size", "return next((n for n, mass in enumerate(masses) "
      "if mass <= rate * (ms[n + 1] - ms[n])), len(masses))", "wrong",
