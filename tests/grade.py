@@ -26,8 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from nanogpt.terminal import Parser, run
 
 SECONDS = 30  # an answer that takes longer is taken for an endless loop
+PATIENCE = 300  # seconds more, where the machine is so busy that it has not had its own
 START = 120  # seconds to load torch
-BUSY = 100  # so many may share the processor; who computes less than a share waits or sleeps
+IDLE = 50  # so often a process is found at rest, behind its time, and it is taken to sleep
 LAST = 2  # seconds for the last words of a process that has ended
 AT_ONCE = 2  # files of a class that are graded at the same time
 LINES, LETTERS = 30, 200  # of what an answer prints are shown, and of each line
@@ -62,13 +63,13 @@ def blanks_in(table):
 # ---------------------------------------------------------------- one file
 
 
-def computed(pid):
-    """For how many seconds has a process computed? (Linux; elsewhere 0)"""
+def at_work(pid):
+    """Does a process compute, or would if it could, and for how many seconds has it? (Linux)"""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        state, *fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        return state == "R", (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError):
-        return 0.0
+        return False, float("inf")  # nobody knows
 
 
 class Judge:
@@ -93,7 +94,8 @@ class Judge:
     def message(self, deadline):
         """-> [kind, text, ..]. Raises EOFError if the process has ended, TimeoutError."""
         if deadline != self.deadline:  # a new one
-            self.deadline, self.before = deadline, computed(self.process.pid)
+            self.deadline, self.idle = deadline, 0
+            _, self.before = at_work(self.process.pid)
         while True:
             if time.monotonic() > deadline and not self.starved():
                 raise TimeoutError
@@ -114,9 +116,12 @@ class Judge:
                 continue
 
     def starved(self):
-        """Does it compute, on a machine so busy that it has not had its SECONDS?"""
-        used, waited = computed(self.process.pid) - self.before, time.monotonic() - self.deadline
-        return (SECONDS + waited) / BUSY < used < SECONDS
+        """Does it compute, on a machine so busy that it has not had its SECONDS? (Any process is
+        found at rest now and then.)"""
+        works, used = at_work(self.process.pid)
+        self.idle += not works
+        return (self.idle < IDLE and used - self.before < SECONDS
+                and time.monotonic() - self.deadline < PATIENCE)
 
     def stop(self):
         try:

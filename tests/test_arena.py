@@ -386,6 +386,9 @@ def test_a_loop_is_taken_for_what_no_loop_before_it_calls(monkeypatch):
     monkeypatch.setattr(grade_run, "load", lambda _: SimpleNamespace(loops=list(called)))
     monkeypatch.setattr(grade_run.proofs, "stands_in", lambda f, loop: names[f] in called[loop])
     assert grade_run.covering("01", functions) == [("y", {"a", "b"}), ("z", {"c"})]
+    monkeypatch.undo()
+    [(loop, _)] = grade_run.covering("06", {"score": sys.modules["block_rules"].score})
+    assert loop.name == "chain of {}, block verification"  # whose rule is the lesson's
 
 
 def test_each_row_is_of_its_own_functions(monkeypatch, capsys):
@@ -429,7 +432,7 @@ def test_level_3_is_plain_decoding_at_temperature_0():
 def suspect(name, text, tokens):
     """A Suspect that writes one text."""
     one = hunt.Suspect(hunt.CHAIN)
-    one.name, one.law = name, lambda *_: ({text: 1.0}, {"right": 1.0}, tokens)
+    one.name, one.law = name, lambda _, seed: ({text: 1.0}, {"right": 1.0}, tokens * seed)
     return one
 
 
@@ -443,15 +446,25 @@ def test_levels_and_answers(capsys):
         assert hunt.level_of(found, right) == level
     played = object.__new__(hunt.Hunt)
     played.options = [suspect("one", "a", 1.5), suspect("two", "right", 2.5)]
-    played.found = played.options[1]
+    played.found, played.networks = played.options[1], 2  # whose own seed it is
     assert played.judge(2) and not played.judge(1)
     right, wrong = capsys.readouterr().out.splitlines()
     assert right == "2 is right: two"
-    assert wrong.startswith("1 is wrong: with this one, total variation would be 1.000, and 1.500")
-    assert wrong.endswith("the hunted one has 0.000 and 2.500")
+    assert wrong.startswith("1 is wrong: with this one, total variation would be 1.000, and 3.000")
+    assert wrong.endswith("the hunted one has 0.000 and 5.000")
     for number in (0, 3):
         with pytest.raises(ValueError, match="1..2"):
             played.judge(number)
+
+
+def test_an_answer_decodes_nothing(monkeypatch):
+    """So it loads no models."""
+    monkeypatch.setattr(hunt, "read_flags", lambda: SimpleNamespace(
+        hunt=1, seed=1, ask=[], answer=3))
+    monkeypatch.setattr(hunt, "Hunt", lambda *_: SimpleNamespace(
+        budget=4, found=hunt.Suspect(hunt.CHAIN), judge=lambda number: number == 3))
+    with pytest.raises(SystemExit, match="0"):
+        hunt.main()
 
 
 @pytest.mark.slow
