@@ -438,9 +438,10 @@ def grade_answer(blank, answer, path="exercise.py", doing=lambda *_: None):
     verdict = try_cases(blank, calls, blank.examples, path, doing)
     if verdict is None and blank.promise is not None:
         verdict = try_promise(blank, calls, path, doing)
-        if verdict and verdict[0] == "wrong" and (
-                seen := try_more(blank, calls, path, doing, "one input: ")):
-            return "wrong", f"{verdict[1]}\n    {seen[1]}"
+        if verdict and verdict[0] == "wrong":
+            last = calls.told()
+            seen = try_more(blank, calls, path, doing, "one input: ")
+            return "wrong", verdict[1] + (f"\n    {seen[1]}" if seen else last)
     return verdict or try_more(blank, calls, path, doing,
                                "the examples are right, but ") or ("done", "")
 

@@ -112,6 +112,25 @@ def rule(tree, p, dice, path=(0,)):
             in arena_file.known_slip(loop, own))
 
 
+@pytest.mark.parametrize("old, new, slip", [
+    ("range(n + 1)), [root", "range(k + 1)), [root", "rows of rejected drafts stay in the cache"),
+    ("sampler(drafter.logits(token)).cpu())", "(q := drafter.logits(token)).softmax(-1))",
+     "the kept distribution ignores the sampler"),
+])
+def test_a_chain_s_slips_are_named(entry, old, new, slip):
+    """One shows in the second round, the other where the temperature is not 1."""
+    source = Path(sys.modules["chain_specdec"].__file__).read_text(encoding="utf-8")
+    source = source.replace("dice.draw(draft_probs[-1])", "dice.draw(sampler(q))"
+                            if "q :=" in new else "dice.draw(draft_probs[-1])")
+    assert old in source
+    loop, own = entry(source.replace(old, new) + """
+BUDGET, drafter = 2, lambda m, *_: GPTDraft(m.small)
+def decode(target, drafter, prompt, k, sampler, dice, rule):
+    return speculate_chain(target, drafter, prompt, k, sampler, dice)
+""")
+    assert slip in arena_file.known_slip(loop, own)
+
+
 @pytest.mark.parametrize("when", [
     "number == 2", "len(path) == 5", "len(path) == 5 and (p == 0).any()", "len(p) == 4",
     "len(set(p.tolist())) < len(p) and (p > 0).all()", "text > target.block_size"])
