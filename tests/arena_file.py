@@ -341,7 +341,8 @@ def planted(loop, slips, sentence):
         for module in list(sys.modules.values()):
             if vars(module).get(name) is slips.right and module is not slips.owner():
                 stack.enter_context(replaced(module, **{name: slip}))
-        yield loop.but(rule=slip) if loop.rule is slips.right else loop
+        yield loop.but(**{part: slip for part in ("rule", "decode")
+                          if getattr(loop, part) is slips.right})
 
 
 def relatives(loop, own, k):
@@ -376,13 +377,14 @@ def known_slip(loop, own, stage=lambda: None):
     def law(of, budget):
         """Of a decoder -> what it writes, what the target would."""
         stage()
-        return laws(of, budget, Sampler(0.9), **facts)[:2]
+        return laws(of, budget, **facts)[:2]
 
     def alike(base, at):
         return total_variation(mine, law(base, at)[0]) < 1e-9
 
     # Two rounds show what was committed.
-    for k, facts in ((2, dict(vocab=3)), (1, dict(rounds=2, seed=3))):
+    for k, facts in ((2, dict(sampler=Sampler(1), vocab=3)),
+                     (1, dict(sampler=Sampler(0.9), rounds=2, seed=3))):
         for where, base, at, budget in relatives(loop, own, k):
             case = budget, *facts
             with contextlib.suppress(Exception):
