@@ -351,6 +351,8 @@ def relatives(loop, own, k):
     small = loop.proof[0]
     for rule in (multi_round, walk) if "rule" in own else [loop.rule]:
         yield "", loop.but(rule=rule, decode=speculate), small, small
+    if {"drafter", "decode"} <= set(own) and isinstance(small, tuple):
+        yield "", loop.but(drafter=drawn, rule=multi_round, decode=speculate), small, small
     for number in ("01", "06"):  # as a chain it stands beside chapter 01's, and under block rules
         chain = next(loop for loop in load(number).loops if loop.decode is not speculate)
         yield " on chains", chain, k, (1,) * k if isinstance(small, tuple) else k
@@ -391,12 +393,12 @@ def known_slip(loop, own, stage=lambda: None):
                 known[case] = mine, wanted = known.get(case) or law(loop, budget)
                 if total_variation(mine, wanted) < 1e-9:
                     continue
+                if total_variation(*law(base, at)) > 1e-9:  # such drafts are not this rule's
+                    continue
                 with contextlib.suppress(Exception):  # such trees are not this rule's
                     if not where and alike(base.but(rule=load("02").room.independent_coins), at):
                         return (": each node gets a coin of its own, and the longest path wins "
                                 "(chapter 02)")
-                if total_variation(*law(base, at)) > 1e-9:  # such drafts are not this rule's
-                    continue
                 for sentence, slips in candidates(base, own):
                     if time.process_time() > end:
                         return ""
