@@ -104,9 +104,9 @@ def contest():
     return does_it_pay.load(does_it_pay.MEASURED / "epyc.json")
 
 
-def draw_map(T, highlight=None, title=None):
+def draw_map(T, highlight=None, title=None, others=True):
     """The map of the stored contest at temperature T; see nanogpt/pictures/maps.py. -> the Axes"""
-    return maps.draw_map(contest(), T, highlight, title=title)
+    return maps.draw_map(contest(), T, highlight, title=title, others=others)
 
 
 def here_and_now(number, name, budget, T=1, prompts=4, rivals=()):

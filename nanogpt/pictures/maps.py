@@ -21,7 +21,7 @@ from nanogpt.terminal import Parser, run
 FAMILIES = {"one head": "#8C1D40", "57K GPT": "#7B3294", "bigram": "#A6611A",
             "4-gram": "#D9730D", "two heads": "#4A6B00", "block drafter": "#1F4E5F",
             "lookup": "#5B74C0", "another drafter": "#444444"}
-SPARE = ("#C2185B", "#7F6000", "#00796B", "#6B4C9A", "#B04A00", "#546E7A", "#9E5F8A")  # more loops
+SPARE = ("#00796B", "#7F6000", "#C2185B", "#6B4C9A", "#B04A00", "#546E7A", "#9E5F8A")  # more loops
 FASTER = (0.5, 1, 1.5, 2, 3)  # the lines of equal speed-up
 GREYS = {("03", "one head, deep, {} nodes"): "trees, one head",  # named on the map of the best
          ("02", "chain with side shoots, {} drafts, 57K GPT"): "side shoots",
@@ -81,6 +81,17 @@ def colors_of(found, T, loops):
     return colors
 
 
+def briefly(name, family):
+    """A method behind the name of its family.
+
+    Example: '06 chain of 4, bigram, block verification' is 'bigram: chain of 4, BV'.
+    """
+    rest = name[3:].replace("block verification", "BV")
+    for known in (family, "routed heads", "block", "n-gram lookup"):
+        rest = rest.replace(f"{known}, ", "").replace(f", {known}", "")
+    return f"{family}: {rest}"
+
+
 # ---------------------------------------------------------------- the map
 
 
@@ -117,12 +128,12 @@ def draw_number(ax, number, point, taken, color):
     ax.text(*place, number, color=color, ha="center", va="center_baseline", zorder=8)
 
 
-def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None):
+def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None, dots=False):
     """Curves over budgets; those with a colour are numbered, the fastest first, named below.
 
     loops: {loop: {method: (tokens, price)}}; colors: {loop: its colour}; notes: {method: what is
     said behind its speed-up}; greys: {loop: what is written at the end of its grey curve}; names:
-    {loop: what stands below for its fastest method}.
+    {its fastest method, or the loop: what stands below for it}; dots: the others are no curves.
     """
     points = [point for curve in loops.values() for point in curve.values()]
     tokens, price = (max(values) for values in zip(*points, strict=True))
@@ -130,8 +141,8 @@ def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None):
                 max(speed(curve, name) for curve in loops.values() for name in curve))
     for loop, curve in loops.items():
         if loop not in colors:
-            ax.plot(*list(zip(*curve.values(), strict=True))[::-1], "o-", color=GREY,
-                    markersize=2.5, linewidth=0.9, zorder=3)
+            ax.plot(*list(zip(*curve.values(), strict=True))[::-1], "o" if dots else "o-",
+                    color=GREY, markersize=2 if dots else 2.5, linewidth=0.9, zorder=3)
             y, x = list(curve.values())[-1]
             ax.annotate((greys or {}).get(loop, ""), (x, y), (0, -5), color=FAINT, fontsize=10,
                         textcoords="offset points", va="top", zorder=5,
@@ -142,8 +153,8 @@ def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None):
     taken = []
     for number, loop in enumerate(ranked, 1):
         name, color = tops[loop], colors[loop]
-        label = (f"{number}  {(names or {}).get(loop, name)}: {speed(loops[loop], name):.2f}x"
-                 f"{(notes or {}).get(name, '')}")
+        said = (names or {}).get(loop, (names or {}).get(name, name))
+        label = (f"{number}  {said}: {speed(loops[loop], name):.2f}x{(notes or {}).get(name, '')}")
         ax.plot(*list(zip(*loops[loop].values(), strict=True))[::-1], "o-", color=color,
                 markersize=4, linewidth=2, zorder=4, label=label)
         draw_number(ax, number, loops[loop][name][::-1], taken, color)
@@ -154,22 +165,25 @@ def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None):
     return ax
 
 
-def draw_map(found, T, highlight=None, ax=None, title=None):
+def draw_map(found, T, highlight=None, ax=None, title=None, others=True):
     """Every loop of the contest over its budgets; some in colour, with their names below.
 
     highlight: a chapter's number, or words of a loop's name, or several of these; default the best
-    loop of each family; title: default, who is fastest.
+    loop of each family, and of all others only the points; title: default, who is fastest;
+    others: whether those without a colour are drawn.
     -> the Axes. Raises ValueError if the highlight means none.
     """
     shown = chosen(found, T, highlight)
     colors = colors_of(found, T, shown)
     ax = ax or new_axes(height=4.3 + 0.24 * len(shown))
-    fast = speedups(found, T)
+    fast, loops = speedups(found, T), curves(found, T)
     winner, level = leaders(found, T, list(fast))
-    return draw_loops(ax, curves(found, T), colors,
+    names = {} if highlight else {name: briefly(name, line["family"])
+                                  for name, line in table_of(found, T).items()}
+    return draw_loops(ax, loops if others else {loop: loops[loop] for loop in shown}, colors,
                       title or f"T = {T:g}, the fastest is on the dashed line:\n{winner}, "
                       f"{fast[winner][2]:.2f}x", dict.fromkeys(level, ", level with it"),
-                      None if highlight else GREYS)
+                      names=names, dots=not highlight)
 
 
 def for_page(found):
