@@ -330,6 +330,17 @@ def together(names, methods):
         for (chapter, loop), budgets in loops.items()]
 
 
+def briefly(name, family):
+    """A method behind the name of its family.
+
+    Example: '06 chain of 4, bigram, block verification' is 'bigram: chain of 4, BV'.
+    """
+    rest = name[3:].replace("block verification", "BV")
+    for known in ("routed heads", "block", "n-gram lookup", family):
+        rest = rest.replace(f"{known}, ", "").replace(f", {known}", "")
+    return f"{family}: {rest}"
+
+
 # ---------------------------------------------------------------- printed
 
 

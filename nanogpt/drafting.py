@@ -84,10 +84,15 @@ class ByLoad:
         asked = [self.alpha_of(request) for request in requests], most
         if asked != self.asked:  # else the last answer stands; to find it takes a millisecond
             load = min(self.prices, key=lambda n: abs(n - len(requests)))
-            rows = 1 + np.arange(sum(most) + 1) / len(requests)  # for each of them, on average
-            price = np.interp(rows, list(self.prices[load]), list(self.prices[load].values()))
+            price = self.price(load, sum(most), len(requests))
             self.asked, self.answer = asked, share_drafts(*asked, price, self.draft_ms[load])
         return self.answer
+
+    def price(self, load, drafts, requests=None):
+        """The milliseconds of a forward with 0, 1, .., `drafts` drafts in it, of so many requests,
+        by what as many as `load` had to pay; requests: default `load`."""
+        rows = 1 + np.arange(drafts + 1) / (requests or load)  # for each of them, on average
+        return np.interp(rows, list(self.prices[load]), list(self.prices[load].values()))
 
     def alpha_of(self, request):
         """A request's acceptance rate: everybody's, until its own past says otherwise."""

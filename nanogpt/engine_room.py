@@ -23,7 +23,7 @@ from nanogpt.checkpoint import write_whole
 from nanogpt.data import held_out_prompts
 from nanogpt.device import synchronize
 from nanogpt.does_it_pay import machine
-from nanogpt.drafting import ByLoad, GPTDrafter
+from nanogpt.drafting import ByLoad, GPTDrafter, share_drafts
 from nanogpt.engine import Engine, Request
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.paging import PagedModel, Pages
@@ -42,11 +42,12 @@ TEXTS = 16  # at least so many in each cell
 
 @dataclass
 class Seen:
-    """What a request did in one round. length: rows read before it; table: its pages in it; read:
-    its unread tokens; accepted: how many of the drafts; tokens: what it wrote; ended: see Request.
+    """What a request did in one round. past: the tokens read before it; table: its pages in it;
+    read: its unread tokens; accepted: how many of the drafts; tokens: what it wrote; ended: see
+    Request.
     """
 
-    length: int
+    past: list
     table: list
     read: list
     drafted: list
@@ -58,7 +59,7 @@ class Seen:
 def watched(engine):
     """One round of an engine -> {request: Seen}."""
     judged, tables, accept = [], {}, engine.accept
-    before = {request: (request.length, request.unread)
+    before = {request: (request.text[request.start:][:request.length], request.unread)
               for request in engine.running + engine.waiting}
 
     def watching(drafted, draft_probs, target_probs, dice):
@@ -73,9 +74,9 @@ def watched(engine):
         streamed = engine.round()
     finally:
         engine.accept = accept
-    return {request: Seen(length, tables[request], read, drafted, n, tokens, request.ended)
+    return {request: Seen(past, tables[request], read, drafted, n, tokens, request.ended)
             for (request, tokens), (drafted, n) in zip(streamed, judged, strict=True)
-            for length, read in [before[request]]}
+            for past, read in [before[request]]}
 
 
 def new_engine(target, small, pages, share=None, size=16):
@@ -270,10 +271,12 @@ def best_drafts(found):
 
 
 def prices(found, k):
-    """With k drafts over without, by the number of requests -> two lists: what a round brings, in
-    tokens of a request, and how many times as long it takes."""
+    """With k drafts over without, by the number of requests -> three lists: what a round brings, in
+    tokens of a request, how many times as long it takes, and its forward alone."""
     return ([row[k]["tau"] for row in found.values()],
-            [row[k]["round_ms"] / row[0]["round_ms"] for row in found.values()])
+            [row[k]["round_ms"] / row[0]["round_ms"] for row in found.values()],
+            [(row[k]["round_ms"] - row[k]["drafting_ms"]) / row[0]["round_ms"]
+             for row in found.values()])
 
 
 def near_the_best(found):
@@ -288,6 +291,31 @@ def headline(found, whole=False):
     fast, best, last = speeds(found, whole), best_drafts(found), max(found)
     return [speed / fast[1][0]
             for speed in (fast[1][best[1][0]], fast[last][0], fast[last][best[last][0]])]
+
+
+def shared(found, alphas, readers=64, each=2):
+    """Readers whose drafts are accepted with these probabilities in turn may have so many drafts
+    each, on average -> how share_drafts shares them among the first ones, tokens of a round with
+    as many for each, tokens as shared; and how many times as fast as the best K for all the rule
+    is, by the prices that were found. No clock runs here."""
+    longest = max(DRAFTS)
+    most = [longest] * readers
+    crowd = [alphas[i % len(alphas)] for i in range(readers)]
+    rule = load_rule({n: {k: row[k] for k in DRAFTS} for n, row in found.items()})
+    price, draft_ms = rule.price(readers, sum(most)), rule.draft_ms[readers]
+
+    def tokens(ks):
+        return sum(alpha ** d for alpha, k in zip(crowd, ks, strict=True) for d in range(k + 1))
+
+    def speed(ks):
+        return tokens(ks) / (price[sum(ks)] + max(ks) * draft_ms)
+
+    # So many drafts for nothing, and no more to be had.
+    free = [1.0] * (readers * each + 1) + [1e9] * (readers * (longest - each))
+    ks = share_drafts(crowd, most, free, 0)
+    fixed = max(speed([k] * readers) for k in range(longest + 1))
+    return (ks[:len(alphas)], tokens([each] * readers), tokens(ks),
+            float(speed(share_drafts(crowd, most, price, draft_ms)) / fixed))
 
 
 def load_measured(folder=MEASURED):

@@ -17,6 +17,7 @@ from nanogpt import does_it_pay, three_numbers
 from chain_room import foretold
 from chain_specdec import expected_tokens
 from dual_draft_routing import ColderHead, RoutedLevels, colder
+from nanogpt.before import in_short
 from nanogpt.bench import calibration, in_pieces
 from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
@@ -261,6 +262,14 @@ def test_few_words_for_many_methods():
         "plain, float32", "plain, bfloat16", "01 chain of 2 / 4, 57K GPT", "03 one head, 8 nodes"]
     shape = {"02 picked tree 2-1": {"chapter": "02", "loop": "picked tree {}", "budget": [2, 1]}}
     assert together(shape, shape) == ["02 picked tree 2-1"]
+    name = "06 chain of 4, bigram, block verification"
+    assert does_it_pay.briefly(name, "bigram") == "bigram: chain of 4, BV"
+
+
+def test_an_earlier_run_in_short():
+    table = {"plain": {"tau": 1, "round_ms": 2}, "it": {"tau": 3, "round_ms": 4}}
+    run = {"tables": {"T = 0": table}, "curve": [[1, 2], [8, 3]]}
+    assert in_short(run, "it") == (2, 4, 1.5, 1.5)
 
 
 def test_all_is_printed(capsys):
@@ -331,6 +340,8 @@ def test_the_map_says_who_is_fastest_and_draws_each_point():
     grey, = (line for line in ax.lines if line.get_color() == GREY and line.get_marker() == "o")
     assert grey.get_xdata() == pytest.approx([1.25, 20.5 / 8])  # price across
     assert grey.get_ydata() == pytest.approx([2, 4])
+    chain, = maps.draw_by_guesses(contest(), 1, {"chain of {}, 57K GPT": "chain"}, "").lines
+    assert list(chain.get_xdata()) == [2, 4] and chain.get_ydata()[0] == pytest.approx(1.6)
 
 
 def test_files_for_the_front_page_and_the_live_one(tmp_path):

@@ -422,7 +422,7 @@ def test_speeds_by_hand():
     assert engine_room.best_drafts(found) == {1: (4, 2), 2: (4, 4.8)}
     assert engine_room.headline(found) == [2 / 4.8, 2 / 4.8, 1]
     assert engine_room.headline(found, whole=True)[2] == 1  # by the same K
-    assert engine_room.prices({1: row}, 4) == ([3], [pytest.approx(1.8)])
+    assert engine_room.prices({1: row}, 4) == ([3], [pytest.approx(1.8)], [pytest.approx(0.9)])
     assert engine_room.near_the_best({2: found[2]}) == {2: 2 / 4.8}
     assert engine_room.load_table({1: row})[1] == [[1, "5 / 208.3", "2 / 500.0"]]
 
@@ -435,6 +435,10 @@ def test_a_sweep_is_what_is_stored():
     assert stored["table"][1].keys() == {*engine_room.DRAFTS, engine_room.BY_LOAD}
     assert found[3][2].keys() <= stored["table"][1][0].keys()
     assert found[1][0]["tau"] == 1 <= found[3][2]["tau"]
+    # Both drafts of the worse reader go to the better one; among equals nothing is gained.
+    ks, equal, shared, faster = engine_room.shared(stored["table"], (0.9, 0.5))
+    assert ks == [4, 0] and faster > 1 == engine_room.shared(stored["table"], (0.7, 0.7))[3]
+    assert (equal, shared) == pytest.approx((32 * (2.71 + 1.75), 32 * (4.0951 + 1)))
 
 
 def test_the_lesson_begins_with_what_was_measured():
@@ -479,16 +483,23 @@ def test_bad_flags():
 
 def test_pictures_say_what_happened():
     row = {"read": [0], "drafted": [1, 2, 3, 4], "ended": None}
-    scene = {"a": Seen(3, [2, 0], accepted=1, tokens=[1, 9], **row),
-             "c": Seen(1, [1, 3], accepted=4, tokens=[1, 2], **row | {"ended": "stop"})}
+    scene = {"a": Seen([5, 6, 7], [2, 0], accepted=1, tokens=[1, 9], **row),
+             "c": Seen([8], [1, 3], accepted=4, tokens=[1, 2], **row | {"ended": "stop"})}
     assert fate(scene["a"]) == [plots.ORANGE, plots.BLUE] + [plots.GREY] * 3
     assert fate(scene["c"]) == [plots.ORANGE] + [plots.BLUE] * 4  # two of them are struck out
     ax = draw_forward(scene, str, dict.fromkeys(scene, "here"))
     assert "10 rows" in ax.get_title(loc="left") and len(ax.lines) == 2
-    assert "table of a: 2, 0" in [text.get_text() for text in draw_pages(scene, 4, 5).texts]
-    found = {n: {0: {"round_ms": 2}, 4: {"tau": 3, "round_ms": cost}} for n, cost in
-             ((1, 3), (9, 8))}
+    ax = draw_pages(scene, 4, 5, str)
+    assert "table of a: 2, 0" in [text.get_text() for text in ax.texts]
+    # Pages 0 to 4: of the 8 rows of a five stay, its root and one draft the last; of the 6 of c
+    # three, the root and the draft before the stop among them. Page 4 is nobody's.
+    white = [plots.to_rgb(cell.get_facecolor()) == (1, 1, 1) for cell in ax.patches]
+    assert [white[4 * page:4 * page + 4].count(False) for page in range(5)] == [1, 3, 4, 0, 0]
+    assert [plots.to_rgb(cell.get_edgecolor()) for cell in ax.patches[4:8]] == list(map(
+        plots.to_rgb, [plots.FAINT, plots.ORANGE, plots.BLUE, plots.BLUE]))
+    found = {n: {0: {"round_ms": 2}, 4: {"tau": 3, "round_ms": cost, "drafting_ms": 1}}
+             for n, cost in ((1, 3), (9, 8))}
     [ax] = draw_prices(found, [4, 4])[1:]
-    assert [list(line.get_ydata()) for line in ax.lines] == [[3, 3], [1.5, 4]]
-    assert [text.get_text() for text in ax.texts] == ["2.00x", "0.75x"]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.5, 4], [3, 3]]
+    assert [text.get_text() for text in ax.texts][:2] == ["2.00x", "0.75x"]
     plots.plt.close("all")

@@ -10,6 +10,7 @@ from nanogpt.pictures.plots import (
     MONO,
     NEWLINE,
     ORANGE,
+    TIMES,
     canvas,
     draw_cells,
     new_axes,
@@ -49,55 +50,62 @@ def draw_forward(scene, text_of, notes):
                   (-2.1 - 0.9 * len(scene), 1.1))
 
 
-def draw_pages(scene, size, count, columns=3):
-    """Every page after the forward. scene: {name: Seen}; size: rows of a page; count: pages.
+def draw_pages(scene, size, count, text_of, columns=3):
+    """Every page after the forward. scene: {name: Seen}; size: rows of a page; count: pages;
+    text_of(token).
 
-    A letter is a row of that request; blue: new in this forward and kept, grey: thrown away. A
-    page's number stands before it, and below the table of each request.
+    Colours as in draw_forward; filled: the row stays. Before a page stand its number and whose it
+    is, below the table of each request.
     """
     rows = -(-count // columns)
-    ax, width = new_axes(height=1.1 + 0.42 * rows), size + 1.9
-    cells = {}
+    ax, width = new_axes(height=1.1 + 0.42 * rows), size + 2.3
+    cells, owners = {}, {}
     for name, seen in scene.items():
-        kept = len(seen.read) + len(seen.tokens) - 1  # the last token of a text is unread
-        colors = ([FAINT] * seen.length + [BLUE] * kept
-                  + [GREY] * (len(seen.read) + len(seen.drafted) - kept))
-        for place, color in enumerate(colors):
-            cells[seen.table[place // size], place % size] = name, color
+        tokens = seen.past + seen.read + seen.drafted
+        colors = [FAINT] * len(seen.past) + fate(seen)
+        kept = len(seen.past + seen.read + seen.tokens) - 1  # the last token of a text is unread
+        owners |= dict.fromkeys(seen.table, name)
+        for place, (token, color) in enumerate(zip(tokens, colors, strict=True)):
+            page = seen.table[place // size]
+            cells[page, place % size] = text_of(token), color, 0.35 * (place < kept)
     for page in range(count):
         x, y = page % columns * width, -1.25 * (page // columns)
-        ax.text(x - 0.2, y + 0.38, page, ha="right", va="center", fontsize=8, color=FAINT)
+        ax.text(x - 0.9, y + 0.38, page, ha="right", va="center", fontsize=8, color=FAINT)
+        ax.text(x - 0.2, y + 0.38, owners.get(page, ""), ha="right", va="center", **MONO)
         for row in range(size):
-            name, color = cells.get((page, row), ("", None))
-            ax.add_patch(plt.Rectangle(
-                (x + row, y), 0.94, 0.8, edgecolor=color or "#D0D0D0", linewidth=0.9,
-                facecolor=tint(color, 0.35) if color else "white"))
-            ax.text(x + row + 0.47, y + 0.38, name, ha="center", va="center", fontsize=9, **MONO)
+            text, color, strength = cells.get((page, row), ("", "#D0D0D0", 0))
+            ax.add_patch(plt.Rectangle((x + row, y), 0.94, 0.8, edgecolor=color, linewidth=0.9,
+                                       facecolor=tint(color, strength)))
+            ax.text(x + row + 0.47, y + 0.38, visible(text.replace("\n", NEWLINE)) if text else "",
+                    ha="center", va="center", fontsize=9, **MONO)
     for i, (name, seen) in enumerate(scene.items()):
         ax.text(i % 2 * 1.5 * width, -1.25 * rows + 0.1 - 0.9 * (i // 2),
                 f"table of {name}: {', '.join(map(str, seen.table))}", fontsize=10)
-    return canvas(ax, "After the forward: blue rows stay, light grey ones do not",
-                  (-1.2, columns * width - 0.9), (-1.25 * rows - 1.1, 1.1))
+    return canvas(ax, "After the forward: filled rows stay, hollow ones do not",
+                  (-1.9, columns * width - 1.3), (-1.25 * rows - 1.1, 1.1))
 
 
 def draw_prices(found, drafts=(4, 8)):
-    """What drafts bring beside what they cost, by the number of readers, a panel for each K.
-    found: as engine_room.sweep has it."""
+    """What drafts bring beside what a round takes, the forward and the drafting on top of it, by
+    the number of readers, a panel for each K. found: as engine_room.sweep has it."""
     axes, readers = new_axes(height=3.3, columns=len(drafts)), list(found)
     for ax, k in zip(axes, drafts, strict=True):
-        brings, costs = prices(found, k)
+        brings, costs, forward = prices(found, k)
+        ax.fill_between(readers, forward, color=tint(TIMES["verify"], 0.45), linewidth=0)
+        ax.fill_between(readers, forward, costs, color=tint(TIMES["draft"], 0.45), linewidth=0)
+        ax.plot(readers, costs, color=INK, linewidth=1.2)
         ax.plot(readers, brings, marker="o", markersize=4, color=BLUE)
-        ax.plot(readers, costs, marker="o", markersize=4, color=INK)
-        ax.fill_between(readers, brings, costs, color=tint(BLUE, 0.2))
         for i, side in ((0, "left"), (-1, "right")):
-            ax.text(readers[i], max(brings[i], costs[i]) + 0.12, f"{brings[i] / costs[i]:.2f}x",
+            ax.text(readers[i], max(brings[i], costs[i]) + 0.2, f"{brings[i] / costs[i]:.2f}x",
                     ha=side, fontsize=10)
         plain_frame(ax, f"{k} drafts", "readers in the batch")
-        ax.set(xscale="log", ylim=(0, 4.4))
+        ax.set(xscale="log", ylim=(0, 4.6))
         ax.set_xticks(readers, readers)
         ax.minorticks_off()
-    axes[0].text(readers[0], 3.75, "tokens a round", color=BLUE)
-    axes[0].text(readers[1], 1.35, "length of a round,\nover K = 0", va="top")
-    axes[0].figure.suptitle("What drafts bring stays, what they cost grows", x=0.02, ha="left",
-                            fontsize=12)
+        ax.text(readers[0] * 1.15, 0.5, "forward", va="center")
+        ax.text(readers[0] * 1.15, (forward[0] + costs[0]) / 2, "drafting", va="center")
+    axes[0].text(readers[1], 4.1, "tokens a round", color=BLUE, ha="left")
+    axes[0].set_ylabel("plain rounds")
+    axes[0].figure.suptitle("A crowd makes the forward longer; the drafts bring the same",
+                            x=0.02, ha="left", fontsize=12)
     return axes

@@ -63,6 +63,12 @@ def show(*things, folded=False):
         display(Markdown(code))
 
 
+def show_table(head, rows):
+    """A table whose cells may be long: the page breaks their lines."""
+    lines = [head, ["---"] * len(head), *rows]
+    display(Markdown("\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)))
+
+
 def grade(name):
     """Grade one blank of this chapter's exercise.py; prints what the terminal would. Where the
     answer is right, the rest of the lesson uses it.
@@ -104,9 +110,9 @@ def contest():
     return does_it_pay.load(does_it_pay.MEASURED / "epyc.json")
 
 
-def draw_map(T, highlight=None, title=None, others=True):
+def draw_map(T, highlight=None, title=None):
     """The map of the stored contest at temperature T; see nanogpt/pictures/maps.py. -> the Axes"""
-    return maps.draw_map(contest(), T, highlight, title=title, others=others)
+    return maps.draw_map(contest(), T, highlight, title=title)
 
 
 def here_and_now(number, name, budget, T=1, prompts=4, rivals=()):

@@ -12,7 +12,7 @@ from collections import defaultdict
 from itertools import cycle
 from pathlib import Path
 
-from nanogpt.does_it_pay import PLAINLY, leaders, load, speedups, table_of
+from nanogpt.does_it_pay import PLAINLY, briefly, leaders, load, speedups, table_of
 from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
 from nanogpt.terminal import Parser, run
 
@@ -81,17 +81,6 @@ def colors_of(found, T, loops):
     return colors
 
 
-def briefly(name, family):
-    """A method behind the name of its family.
-
-    Example: '06 chain of 4, bigram, block verification' is 'bigram: chain of 4, BV'.
-    """
-    rest = name[3:].replace("block verification", "BV")
-    for known in (family, "routed heads", "block", "n-gram lookup"):
-        rest = rest.replace(f"{known}, ", "").replace(f", {known}", "")
-    return f"{family}: {rest}"
-
-
 # ---------------------------------------------------------------- the map
 
 
@@ -108,7 +97,7 @@ def draw_ground(ax, right, top, steepest):
                 color=INK if mine else FAINT, ha="right", va="center",
                 bbox={"color": "white", "pad": 1}, zorder=2)
     ax.plot(1, 1, "o", color=INK, markersize=7, zorder=5)
-    ax.annotate("plain", (1, 1), (6, -4), textcoords="offset points", va="top")
+    ax.annotate("plain", (1, 1), (0, -8), textcoords="offset points", va="top", ha="center")
     ax.set(xlim=(0, right), ylim=(0, top))
 
 
@@ -165,25 +154,40 @@ def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None, dot
     return ax
 
 
-def draw_map(found, T, highlight=None, ax=None, title=None, others=True):
+def draw_map(found, T, highlight=None, ax=None, title=None):
     """Every loop of the contest over its budgets; some in colour, with their names below.
 
     highlight: a chapter's number, or words of a loop's name, or several of these; default the best
-    loop of each family, and of all others only the points; title: default, who is fastest;
-    others: whether those without a colour are drawn.
+    loop of each family, and of all others only the points; title: default, who is fastest.
     -> the Axes. Raises ValueError if the highlight means none.
     """
     shown = chosen(found, T, highlight)
     colors = colors_of(found, T, shown)
     ax = ax or new_axes(height=4.3 + 0.24 * len(shown))
-    fast, loops = speedups(found, T), curves(found, T)
+    fast = speedups(found, T)
     winner, level = leaders(found, T, list(fast))
     names = {} if highlight else {name: briefly(name, line["family"])
                                   for name, line in table_of(found, T).items()}
-    return draw_loops(ax, loops if others else {loop: loops[loop] for loop in shown}, colors,
+    return draw_loops(ax, curves(found, T), colors,
                       title or f"T = {T:g}, the fastest is on the dashed line:\n{winner}, "
                       f"{fast[winner][2]:.2f}x", dict.fromkeys(level, ", level with it"),
                       names=names, dots=not highlight)
+
+
+def draw_by_guesses(found, T, loops, title):
+    """Speed-up over the number of guesses, a line a loop.
+
+    loops: {a loop's name: what stands at its line}, with numbers as budgets -> the Axes
+    """
+    ax, fast = new_axes(height=3.4), speedups(found, T)
+    for (loop, says), color in zip(loops.items(), (INK, *SPARE), strict=False):
+        line = {row["budget"]: fast[name][2] for name, row in table_of(found, T).items()
+                if row.get("loop") == loop}
+        ax.plot(list(line), list(line.values()), "o-", color=color, markersize=5)
+        ax.annotate(says, (max(line), line[max(line)]), (6, 0), color=color, va="center",
+                    textcoords="offset points")
+    ax.set_ylim(bottom=0)
+    return plain_frame(ax, title, "guesses a round", "speed-up over plain decoding")
 
 
 def for_page(found):
