@@ -104,7 +104,7 @@ def draw_prices(found, drafts=(4, 8)):
         ax.minorticks_off()
         ax.text(readers[0] * 1.15, 0.5, "forward", va="center")
         ax.text(readers[0] * 1.15, (forward[0] + costs[0]) / 2, "drafting", va="center")
-    axes[0].text(readers[1], 4.1, "tokens a round", color=BLUE, ha="left")
+    axes[0].text(readers[1], 4.1, "tokens a round", color=BLUE)
     axes[0].set_ylabel("plain rounds")
     axes[0].figure.suptitle("A crowd makes the forward longer; the drafts bring the same",
                             x=0.02, ha="left", fontsize=12)

@@ -183,8 +183,8 @@ def draw_by_guesses(found, T, loops, title):
     for (loop, says), color in zip(loops.items(), (INK, *SPARE), strict=False):
         line = {row["budget"]: fast[name][2] for name, row in table_of(found, T).items()
                 if row.get("loop") == loop}
-        ax.plot(list(line), list(line.values()), "o-", color=color, markersize=5)
-        ax.annotate(says, (max(line), line[max(line)]), (6, 0), color=color, va="center",
+        ax.plot(list(line), list(line.values()), "o-", color=color)
+        ax.annotate(says, (max(line), line[max(line)]), (8, -7), color=color, va="center",
                     textcoords="offset points")
     ax.set_ylim(bottom=0)
     return plain_frame(ax, title, "guesses a round", "speed-up over plain decoding")
