@@ -23,9 +23,6 @@ FAMILIES = {"one head": "#8C1D40", "57K GPT": "#7B3294", "bigram": "#A6611A",
             "lookup": "#5B74C0", "another drafter": "#444444"}
 SPARE = ("#00796B", "#7F6000", "#C2185B", "#6B4C9A", "#B04A00", "#546E7A", "#9E5F8A")  # more loops
 FASTER = (0.5, 1, 1.5, 2, 3)  # the lines of equal speed-up
-GREYS = {("03", "one head, deep, {} nodes"): "trees, one head",  # named on the map of the best
-         ("02", "chain with side shoots, {} drafts, 57K GPT"): "side shoots",
-         ("02", "picked tree {}, 57K GPT"): "picked trees, GPT"}
 FRONT = {"one head": "one head that reads the target's states", "two heads": "two such heads",
          "57K GPT": "a small GPT",
          "block drafter": "one pass for all guesses", "bigram": "a table of letter pairs",
@@ -117,12 +114,12 @@ def draw_number(ax, number, point, taken, color):
     ax.text(*place, number, color=color, ha="center", va="center_baseline", zorder=8)
 
 
-def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None, dots=False):
+def draw_loops(ax, loops, colors, title, notes=None, names=None, dots=False):
     """Curves over budgets; those with a colour are numbered, the fastest first, named below.
 
     loops: {loop: {method: (tokens, price)}}; colors: {loop: its colour}; notes: {method: what is
-    said behind its speed-up}; greys: {loop: what is written at the end of its grey curve}; names:
-    {its fastest method, or the loop: what stands below for it}; dots: the others are no curves.
+    said behind its speed-up}; names: {its fastest method, or the loop: what stands below for it};
+    dots: the others are points, without curves.
     """
     points = [point for curve in loops.values() for point in curve.values()]
     tokens, price = (max(values) for values in zip(*points, strict=True))
@@ -132,10 +129,6 @@ def draw_loops(ax, loops, colors, title, notes=None, greys=None, names=None, dot
         if loop not in colors:
             ax.plot(*list(zip(*curve.values(), strict=True))[::-1], "o" if dots else "o-",
                     color=GREY, markersize=2 if dots else 2.5, linewidth=0.9, zorder=3)
-            y, x = list(curve.values())[-1]
-            ax.annotate((greys or {}).get(loop, ""), (x, y), (0, -5), color=FAINT, fontsize=10,
-                        textcoords="offset points", va="top", zorder=5,
-                        ha="center" if x > ax.get_xlim()[1] / 2 else "left")
     tops = {loop: max(loops[loop], key=lambda name, loop=loop: speed(loops[loop], name))
             for loop in colors}
     ranked = sorted(tops, key=lambda loop: -speed(loops[loop], tops[loop]))
@@ -204,7 +197,7 @@ def main(argv=None, folder=Path(__file__).parent):
     shown = {loop: family for loop, family in chosen(found, 1).items() if family in FRONT}
     ax = draw_loops(
         new_axes(height=5.6), curves(found, 1), colors_of(found, 1, shown),
-        "Steeper is faster (temperature 1)", greys=GREYS,
+        "Steeper is faster (temperature 1)", dots=True,
         names={loop: FRONT[family] for loop, family in shown.items()})
     ax.figure.savefig(folder / "map.png", dpi=200)
     (folder / "map.json").write_text(json.dumps(for_page(found)) + "\n", encoding="utf-8")
