@@ -229,7 +229,7 @@ def in_loop(loop, pairs):
 MOST = 10_000  # numbers in a result: no right one has as many
 LETTERS = 400  # of one value in a message
 LONG = 100  # letters: of what is longer, the place is told
-DRAWS, SEQUENCES = 100, 3000  # that are followed; right answers of the usual kind have 200
+DRAWS = 100  # in one call: of more, a right answer has no need
 ENTRIES = 5  # of a dictionary
 
 
@@ -591,9 +591,9 @@ def check_lossless(start, *samplers, **case):
                 f"{sampler.temperature}: total variation {bias:.1e} instead of 0")
 
 
-def chances(run):
+def chances(run, most=3000):
     """{result: probability} over every sequence of draws of run(dice), for comparison. Raises
-    TooMany."""
+    TooMany beyond `most`; right answers of the usual kind have 200."""
     def watched(dice):
         ask = dice.draw
 
@@ -607,8 +607,8 @@ def chances(run):
 
     found = {}
     for number, (result, probability) in enumerate(outcomes(watched)):
-        if number == SEQUENCES:
-            raise TooMany(f"too many sequences of draws, more than {SEQUENCES:,}, so nobody "
+        if number == most:
+            raise TooMany(f"too many sequences of draws, more than {most:,}, so nobody "
                           "compares them all; draw when a token is needed, and not before")
         key = shown(plain(result))
         found[key] = found.get(key, 0.0) + probability
