@@ -11,7 +11,7 @@ import torch
 from ddtree import DDTreeDrafter
 from nanogpt.bench import paired, summarize, tau_uncertainty, verdict
 from nanogpt.cli import print_table
-from nanogpt.does_it_pay import behind, speedups, table_of
+from nanogpt.does_it_pay import behind, speedups, table_of, tau_error, taus
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -70,38 +70,20 @@ def draw_judged(tables, panels):
     """Tau over the temperature, drawn in blue and picked in grey, with two standard errors.
 
     tables: {temperature: results of nanogpt.bench.compare}, where nothing is drawn at 0; panels:
-    {title: {method: what is said of it; dotted if that is more than one word}} -> the Axes.
+    {title: {method: "drawn" or "picked"}} -> the Axes.
     """
     axes = new_axes(width=8.4, height=3.6, columns=len(panels))
     for ax, (title, methods) in zip(axes, panels.items(), strict=True):
         for name, came in methods.items():
             runs = {T: results[name] for T, results in tables.items() if name in results}
-            color = BLUE if came == "drawn" else FAINT
-            taus = [summarize(found)["tau"] for found in runs.values()]
+            color, taus = BLUE if came == "drawn" else FAINT, [
+                summarize(found)["tau"] for found in runs.values()]
             ax.errorbar(list(runs), taus, [*map(tau_uncertainty, runs.values())], color=color,
-                        fmt="o:" if " " in came else "o-", capsize=2)
-            if " " in came:  # too long for the end of the line
-                ax.text(0.55, min(taus) - 0.1, came, ha="center", va="top", color=color)
-            else:
-                ax.text(1.05, taus[-1], came, va="center", color=color)
+                        fmt="o-", capsize=2)
+            ax.text(1.05, taus[-1], came, va="center", color=color)
         ax.set(xlim=(-0.1, 1.35), xticks=list(tables), ylim=(1, 3.8))  # 1: plain decoding
         plain_frame(ax, title, "temperature", "tokens a round")
     return axes
-
-
-def print_judged(tables, ours, others):
-    """Tau of some methods at each temperature; the others beside ours, text by text.
-
-    tables: see draw_judged; ours, others: {what is said of it: method}, one of them and more.
-    """
-    (title, best), rows = *ours.items(), []
-    for says, name in {title: best, **others}.items():
-        rows.append([says])
-        for found in tables.values():
-            rows[-1].append(f"{summarize(found[name])['tau']:.2f} " + (
-                "" if name == best or best not in found else verdict(*paired(
-                    by_text(found[best]), by_text(found[name])))) if name in found else "")
-    print_table(["tokens a round", *(f"T = {T:g}" for T in tables)], rows)
 
 
 def by_text(found):
@@ -125,46 +107,105 @@ def draw_urns(found, told):
 
     found: of ddtree_room.urns; told: what the judge was told, for each.
     """
-    ax = new_axes(width=8.4, height=3.6)
-    for x, ((name, (chapter, written, p)), says) in enumerate(zip(found.items(), told,
-                                                                  strict=True)):
+    ax = new_axes(width=8.4, height=3.8)
+    for x, ((name, (chapter, written, _, p)), says) in enumerate(zip(found.items(), told,
+                                                                     strict=True)):
         ax.bar(x, written, 0.56, color=tint(RED, 0.75))
         ax.bar(x, p[0], 0.56, color=tint(BLUE, 0.75))
         ax.plot([x - 0.36, x + 0.28], 2 * [p[0]], color=INK, linewidth=2.2)
         ax.text(x - 0.38, p[0], "p", ha="right", va="center")
-        ax.text(x, written + 0.02, f"{written:.2f} for {p[0]:.2f}", ha="center")
+        ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p[0]).rstrip('0')}",
+                ha="center")
         ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
         probs = ", ".join(f"{each:g}".lstrip("0") for each in p)
         ax.text(x, -0.42, f"p ({probs})\ntold:\n{says}", ha="center", va="top", color=FAINT)
+    for first, last, says in (0, 1, "not drawn"), (2, len(found) - 1, "drawn, then looked at"):
+        ax.plot([first - 0.4, last + 0.4], [1.16, 1.16], color=FAINT)
+        ax.text((first + last) / 2, 1.18, says, ha="center", color=FAINT)
     return canvas(ax, "Six urns: token 0 comes out more often than its p (red: too much)",
-                  (-0.6, len(found) - 0.5), (-0.7, 1.12))
+                  (-0.6, len(found) - 0.5), (-0.7, 1.28))
 
 
-def print_rivals(machines, T, ours, others):
-    """Methods of stored contests beside one of them, the fastest first: who is ahead of it?
+def print_mended(wrong, right, told):
+    """What comes out of the urns and what is accepted, before and after the judge is told.
 
-    machines: {title: of nanogpt.does_it_pay.load}, a column each; ours: a method; others: more of
-    them, or loops with their chapters, as in "01 chain of {}, bigram". A loop has on each machine
-    the budget that is best there, which stands before its tokens.
+    wrong, right: of ddtree_room.urns; told: what the judge is told, before and after, for each.
     """
-    columns = [verdicts(found, T, ours, [ours, *others]) for found in machines.values()]
-    first, *_ = columns
-    print_table([f"T = {T:g}: tokens / price = speed-up", *machines], [
-        [name.format("n"), *(column[name][1] for column in columns)]
-        for name in sorted(first, key=lambda name: -first[name][0])])
+    print_table(["urn", "told", "token 0", "accepted", "now told", "token 0", "accepted"], [
+        [f"{found[0]}: {name}", before, *map(two_digits, found[1:3]), after,
+         *map(two_digits, right[name][1:3])]
+        for (name, found), (before, after) in zip(wrong.items(), told, strict=True)])
 
 
-def verdicts(found, T, ours, names):
-    """{a method, or a loop at its best budget: its speed-up, and what it is beside ours}."""
-    lines, fast, more, said = table_of(found, T), speedups(found, T), behind(found, T, ours), {}
-    for name in names:
-        best = max((method for method, line in lines.items() if name in (
-            method, f"{line.get('chapter')} {line.get('loop')}")), key=lambda one: fast[one][2])
-        n = f"{lines[best]['budget']}: " if best != name else ""
-        tokens, price, quotient = fast[best][:3]
-        said[name] = quotient, (f"{n}{tokens:.2f} / {price:.2f} = {quotient:.2f}x "
-                                f"{'' if best == ours else verdict(*more[best]):6}")
+# ---------------------------------------------------------------- a stored contest
+
+
+def print_rivals(found, ours, others):
+    """The loops of a stored contest beside one of them, fastest first: who is ahead of it?
+
+    found: of nanogpt.does_it_pay.load, a column for each temperature; ours, others: loops with
+    their chapters, as in "01 chain of {}, bigram". A loop has the budget that is best at the
+    temperature, which stands before its tokens.
+    """
+    columns = {T: verdicts(found, float(T), ours, others) for T in found["tables"]}
+    print_table(["best n: tokens / price = speed-up", *(f"T = {T}" for T in columns)], [
+        [name.format("n").replace(" of the same pass", ""), *(
+            column[name][1] if name in column else "" for column in columns.values())]
+        for name in sorted((ours, *others), key=lambda name: -max(
+            column[name][0] for column in columns.values() if name in column))])
+
+
+def verdicts(found, T, ours, others):
+    """{a loop at its best budget: its speed-up, and what it is beside ours}, of those that are
+    there."""
+    lines, fast, said = table_of(found, T), speedups(found, T), {}
+    best = {name: max(those, key=lambda one: fast[one][2]) for name in (ours, *others) if (
+        those := [method for method, line in lines.items() if name == (
+            f"{line.get('chapter')} {line.get('loop')}")])}
+    more = behind(found, T, best[ours])
+    for name, method in best.items():
+        tokens, price, quotient = fast[method][:3]
+        said[name] = quotient, (f"{lines[method]['budget']}: {tokens:.2f} / {price:.2f} = "
+                                f"{quotient:.2f}x "
+                                f"{'' if name == ours else verdict(*more[method]):6}")
     return said
+
+
+def stored_gains(found, one, other, budgets):
+    """How many tokens a round one loop has more than another, text by text, at each temperature.
+
+    found: of nanogpt.does_it_pay.load; one, other: "05 DDTree, {} nodes".
+    """
+    rows = []
+    for T in found["tables"]:
+        taus = [[[found["tokens"] / n for n in table_of(found, float(T))[loop.format(budget)][
+            "rounds"]] for loop in (one, other)] for budget in budgets]
+        rows.append([f"T = {T}", *("{:.2f} +- {:.2f}".format(*paired(*both)) for both in taus)])
+    print_table(["nodes", *budgets], rows)
+
+
+def draw_same_rows(found, loops, titles):
+    """Tokens a round over the number of drafts, with two standard errors -> the Axes, side by side.
+
+    found: of nanogpt.does_it_pay.load; loops: {"05 DDTree, {} nodes": what is said of it}; titles:
+    one for each temperature.
+    """
+    axes = new_axes(width=8.4, height=3.8, columns=len(titles))
+    styles = (BLUE, "-"), (FAINT, "--"), (INK, "-"), (SKY, "--")
+    for ax, T, title in zip(axes, found["tables"], titles, strict=True):
+        for (loop, says), (color, line) in zip(loops.items(), styles, strict=True):
+            if found_taus := taus(found, float(T), loop[:2], loop[3:]):
+                sizes = [n for n in sorted(found_taus) if n <= 31]
+                ax.errorbar(sizes, [found_taus[n] for n in sizes], [
+                    tau_error(found, float(T), loop.format(n)) for n in sizes],
+                    color=color, linestyle=line, marker="o", markersize=3.5, capsize=2)
+                x, y = sizes[-1], found_taus[sizes[-1]]
+                ax.text(1.1 * x, y, says, color=color, va="center")
+        ax.set(xscale="log", xlim=(0.9, 75), ylim=(1, 4.1))
+        ax.set_xticks(ticks := [1, 3, 7, 15, 31], labels=ticks)
+        ax.minorticks_off()
+        plain_frame(ax, title, "rows beside the root's", "tokens a round")
+    return axes
 
 
 # ---------------------------------------------------------------- the heap
@@ -190,10 +231,10 @@ def mass(probs, prefix):
     return prod(row[rank] for row, rank in zip(probs, prefix, strict=False))
 
 
-def draw_heap(ax, popped, waiting, label):
+def draw_heap(ax, popped, waiting, label, left=28):
     """One state of the heap: the tree in blue with the order of its pops, dashed what waits.
 
-    -> {prefix: its place}.
+    left: of a node, so many points from its middle its number stands -> {prefix: its place}.
     """
     rows = sorted({(), *popped, *waiting}, key=lambda u: (len(u), u))
     heights = tree_rows([[i for i, u in enumerate(rows) if u and u[:-1] == parent]
@@ -207,7 +248,7 @@ def draw_heap(ax, popped, waiting, label):
                 bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
                       "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
     for order, u in enumerate(popped, 1):
-        ax.annotate(order, places[u], (-28, 8), textcoords="offset points", color="white",
+        ax.annotate(order, places[u], (-left, 8), textcoords="offset points", color="white",
                     ha="center", va="center",
                     bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
     ax.set_ylim(max(heights) + 0.5, -0.7)
@@ -238,17 +279,32 @@ def draw_pop(probs, names):
     return axes
 
 
+def draw_lost(names, probs, popped, target):
+    """A real tree of the heap, grey where the target gives a node next to nothing -> the Axes.
+
+    names: of each slot the letters by rank; probs, popped: see replay; target: what the target
+    gives each prefix, in the order of `popped`.
+    """
+    lost = {u for u, p in zip(popped, target, strict=True) if p < 0.005}
+    ax = new_axes(height=4.6)
+    places = draw_heap(ax, popped, lost, lambda u: "t" if not u else (
+        "t" + "".join(slot[rank] for slot, rank in zip(names, u, strict=False))
+        + f" {two_digits(mass(probs, u))}"), left=36)
+    return canvas(ax, f"Twelve of 931 million; {len(lost)} of them are lost (dashed)",
+                  (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
+
+
 # ---------------------------------------------------------------- how many nodes
 
 
 def price_of_a_row(masses, bend, base):
-    """-> the tokens that one more row costs, and the number of nodes, if every round has these
-    masses. bend: so many rows take as long as a plain step; base: plain steps of a round without a
-    node, its pass included."""
+    """-> the tokens that one more row costs, the number of nodes, and what a round then brings in
+    the time of a plain step, if every round has these masses. bend: so many rows take as long as a
+    plain step; base: plain steps of a round without a node, its pass included."""
     sizes = range(len(masses) + 1)
     rates = [(1 + sum(masses[:n])) / (base + n / bend) for n in sizes]  # the target's own token too
     n = max(sizes, key=rates.__getitem__)
-    return rates[n] / bend, n
+    return rates[n] / bend, n, rates[n]
 
 
 def measured_rows(found, T, most=15):
@@ -262,56 +318,30 @@ def measured_rows(found, T, most=15):
     return 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_stop(rounds, machines, top=0.1, most=24):
+def draw_stop(masses, machines, top=0.1, most=24):
     """Masses as falling bars, cut off at `top`, and a line for what a row costs on each machine.
 
-    rounds: {title: the masses of a round, in the heap's order}. The first round is the usual one:
-    its rate makes the lines; machines: {title: bend and base of price_of_a_row} -> the Axes, one
-    below the other.
+    masses: in the heap's order; machines: {title: bend and base of price_of_a_row} -> the Axes.
     """
-    axes, usual = new_axes(height=5.6, rows=len(rounds)), next(iter(rounds.values()))
-    prices = {name: price_of_a_row(usual, *row)[0] for name, row in machines.items()}
-    for ax, (title, masses) in zip(axes, rounds.items(), strict=True):
-        stops = [sum(m > price for m in masses) for price in prices.values()]
-        ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
-            tint(BLUE, 0.75) if i < min(stops) else tint(SKY, 0.6) if i < max(stops)
-            else tint(GREY, 0.6) for i in range(most)])
-        for (name, price), line in zip(prices.items(), ("-", "--"), strict=True):
-            ax.axhline(price, color=INK, linewidth=1.6, linestyle=line)
-            ax.text(most + 0.9, price + 0.002, f"a row's time, {name}", ha="right", va="bottom")
-        for i, m in enumerate(masses, 1):
-            if m > top:  # a break: the bar goes on
-                ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
-        ax.text(7, 0.97 * top, "cut off: " + " ".join(two_digits(m) for m in masses if m > top),
-                va="top")
-        ax.set(xlim=(0, most + 1), xticks=[1, *stops, most], ylim=(0, top))
-        plain_frame(ax, f"{title}: stop at {stops[0]}, or at {stops[1]}", None, "mass, in tokens")
-    axes[-1].set_xlabel("node, in the heap's order")
-    return axes
-
-
-def draw_worths(found):
-    """Accepted drafts of a chain of n nodes, of the heap's n, of n drawn ones, of the best n
-    -> the Axes, side by side.
-
-    found: {temperature: of ddtree_room.worths, one for each text}
-    """
-    axes = new_axes(width=8.4, height=3.6, columns=len(found))
-    styles = {"best": (FAINT, ":", "best picks"), "drawn": (SKY, "--", "drawn chain"),
-              "heap": (BLUE, "-", "heap"), "chain": (INK, "-", "chain of\nfavourites")}
-    for ax, (T, texts) in zip(axes, found.items(), strict=True):
-        said = []
-        for name in [name for name in styles if name in texts[0]]:
-            color, line, label = styles[name]
-            means = torch.tensor([text[name][1][:13] for text in texts]).mean(0).tolist()
-            ax.plot(means, line, marker="o", color=color, markersize=3.5)
-            x, y = (2.4, means[-1] + 0.1) if name == "drawn" else (len(means) - 0.6, means[-1])
-            ax.text(x, y, label, color=color, va="center")
-            if name != "best":
-                said += [f"{name} {two_digits(means[5])}"]
-        ax.set(xlim=(-0.5, 16.5), ylim=(0, None), xticks=(0, 5, 12))
-        plain_frame(ax, f"T = {T}, five nodes:\n" + ", ".join(said), "nodes", "accepted drafts")
-    return axes
+    ax, prices = new_axes(height=3.6), {}
+    for name, row in machines.items():
+        prices[name], *_ = price_of_a_row(masses, *row)
+    stops = [sum(m > price for m in masses) for price in prices.values()]
+    ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
+        tint(BLUE, 0.75) if i < min(stops) else tint(SKY, 0.6) if i < max(stops)
+        else tint(GREY, 0.6) for i in range(most)])
+    for (name, price), line in zip(prices.items(), ("-", "--"), strict=True):
+        ax.axhline(price, color=INK, linewidth=1.6, linestyle=line)
+        ax.text(most + 0.9, price + 0.002, f"what a row costs, {name.split()[-1]}", ha="right",
+                va="bottom")
+    cut = [m for m in masses if m > top]
+    for i, _ in enumerate(cut, 1):  # a break: the bar goes on
+        ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
+    ax.text(len(cut) + 1, 0.97 * top, "cut off: " + " ".join(map(two_digits, cut)), va="top")
+    ax.set(xlim=(0, most + 1), xticks=[1, *stops, most], ylim=(0, top))
+    plain_frame(ax, f"Stop where the bars meet the line: at {stops[0]}, or at {stops[1]}",
+                "node, in the heap's order", "tokens")
+    return ax
 
 
 def step_round(args, dataset, device, prompt):

@@ -2,7 +2,7 @@
 for its lessons six urns, the length of a drawn chain, and what a tree is worth beside others.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import cache
 from itertools import accumulate
 
@@ -22,11 +22,11 @@ from ddtree import (
     node_masses,
 )
 from draft_law import law_if_hidden
-from nanogpt.bench import compare, cost_curve, median_ms, paired, summarize
+from nanogpt.bench import cost_curve, median_ms
 from nanogpt.chapter import Loop, Model
 from nanogpt.data import untouched_prompts
 from nanogpt.decoding import collect
-from nanogpt.exact.enumeration import token_law
+from nanogpt.exact.enumeration import outcomes, token_law
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.sampling import Dice, Sampler
@@ -124,28 +124,6 @@ LOOPS = [
     Loop("4-gram, {} nodes", lambda m, n, sampler, dice: NgramTreeDrafter(n, m.table), speculate,
          walk, budgets=(8,), contest=(4, 8, 16, 32), family="4-gram", proof=(2, 4)),
 ]
-
-
-class SlotLevels(BlockLevels):
-    """BlockLevels without the table: every node of a level has the slot's marginal."""
-
-    def level(self, tokens, parents):
-        if parents == [-1]:
-            self.h, self.depth = self.marginals(tokens[0], self.room), 0
-        self.depth += 1
-        return self.h[self.depth - 1].expand(len(tokens), -1)
-
-
-# For the second lesson: what is the table worth to draws, what is a shape worth to picks, and do
-# draws gain by the milder temperature that the picks have?
-PICKED = Loop("block, picked tree {}", lambda m, shape, sampler, dice:
-              TreeDrafter(BlockLevels(m.block), shape), speculate, walk)
-SLOTS = Loop("block, drawn tree {}, slots alone", lambda m, shape, sampler, dice:
-             TreeDrafter(SlotLevels(m.block), shape, sampler, dice), speculate, multi_round,
-             drawn=True)
-MILD = Loop("block, mildly drawn tree {}", lambda m, shape, sampler, dice: TreeDrafter(
-    BlockLevels(m.block), shape, Sampler(draft_temperature(sampler.temperature)), dice),
-    speculate, multi_round, drawn=True)
 
 
 # ---------------------------------------------------------------- what a round may cost
@@ -290,57 +268,81 @@ HARMLESS = {  # the proofs cannot see them, and here is why
 # ---------------------------------------------------------------- the one bug, in six urns
 
 
-def first_token(draft, p, q, dice):
-    """One draft, judged by chapter 01's rule, which is told q -> the token that is written."""
+def judged(draft, q, p, dice):
+    """One draft, judged by chapter 01's rule, which is told q -> the token that is written, and
+    whether that is the draft."""
     accepted, token = accept([draft], [q], torch.stack([p, p]), dice)
-    return draft if accepted else token
+    return draft if accepted else token, bool(accepted)
 
 
-def hidden_if_rare(p, q, dice):
+def always(token, q):
+    """The law of a draft that is `token` for sure."""
+    return torch.eye(len(q), dtype=q.dtype)[token]
+
+
+def top_token(p, q, dice, told):
+    """The favourite is sent, for sure. told: now the judge knows how the draft came."""
+    return judged(0, always(0, q) if told else q, p, dice)
+
+
+def surer_of_two(p, q, dice, told):
+    """Two draws from a perfect q, and the surer one is sent, which is the smaller token."""
+    rest = q.flip(0).cumsum(0).flip(0)  # of this token or a later one
+    return judged(min(dice.draw(q), dice.draw(q)), rest ** 2 - (rest - q) ** 2 if told else q, p,
+                  dice)
+
+
+def better_of_two_walks(p, _, dice, told):
+    """Both trees guess token 0. Each has a draw of its own, and the walk that got further stays;
+    told: one draw serves both."""
+    one = dice.draw(p)
+    token = one if told or one == 0 else dice.draw(p)
+    return token, token == 0
+
+
+def hidden_if_rare(p, q, dice, told=False):
     """A draft that came with less than one half is not sent: the target draws by itself."""
     draft = dice.draw(q)
-    return first_token(draft, p, q, dice) if q[draft] >= 0.5 else dice.draw(p)
+    if q[draft] < 0.5:
+        return dice.draw(p), False
+    return judged(draft, always(draft, q) if told else q, p, dice)
 
 
-def better_of_two_walks(p, dice):
-    """Both trees guess token 0. Each has a draw of its own, and the walk that got further stays."""
-    one, other = dice.draw(p), dice.draw(p)
-    return one if one == 0 else other
-
-
-def siblings_without_repetition(p, q, dice):
+def never_the_same_twice(p, q, dice, told):
     """Two children are drawn, never the same twice, and judged one after the other as if each were
     a draw from the whole q."""
     first = dice.draw(q)
-    for draft in first, dice.draw(q * (torch.arange(len(q)) != first) / (1 - q[first])):
-        if dice.flip(acceptance_probability(p, q, draft)):
-            return draft
-        p = residual(p, q)
-    return dice.draw(p)
+    others = q * (torch.arange(len(q)) != first) / (1 - q[first])
+    for draft, law in (first, q), (dice.draw(others), others if told else q):
+        if dice.flip(acceptance_probability(p, law, draft)):
+            return draft, True
+        p = residual(p, law)
+    return dice.draw(p), False
 
 
-def urns(cooled=lambda p: p):
-    """Six times the draft came by one law, and the judge was told another.
+def urns(told=False, cooled=lambda p: p):
+    """Six times the draft comes by one law, and the judge is told another.
 
-    cooled: what becomes of the target's distribution, (V,) -> (V,)
-    -> {what was done: (chapter, how often token 0 is written, by enumeration, p)}
+    told: the judge is told the right one; cooled: what becomes of the target's distribution, (V,)
+    -> (V,). -> {what was done: (chapter, how often token 0 is written, how often a draft is
+    accepted, both by enumeration, p)}
     """
     two, even, heap, three, wide = (torch.tensor(row, dtype=torch.float64) for row in (
         [0.8, 0.2], [0.5, 0.5], [0.6, 0.4], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]))
     cases = {
-        "top token": ("02", two, lambda p, dice: first_token(0, p, two, dice)),
-        "surer of two draws": ("03", two, lambda p, dice: first_token(  # of equal ones the first
-            min(dice.draw(two), dice.draw(two)), p, two, dice)),
-        "better of two walks": ("04", even, better_of_two_walks),
-        "heap's choice": ("05", even, lambda p, dice: first_token(0, p, heap, dice)),
-        "hidden after the draw": ("here", two, lambda p, dice: hidden_if_rare(p, two, dice)),
-        "never the same twice": (
-            "06", three, lambda p, dice: siblings_without_repetition(p, wide, dice)),
+        "top token": ("02", two, two, top_token),
+        "heap's choice": ("05", even, heap, top_token),
+        "surer of two draws": ("03", two, two, surer_of_two),
+        "hidden after the draw": ("here", two, two, hidden_if_rare),
+        "better of two walks": ("04", even, even, better_of_two_walks),
+        "never the same twice": ("06", three, wide, never_the_same_twice),
     }
     found = {}
-    for name, (chapter, p, run) in cases.items():
-        law = token_law(lambda dice, p=p, run=run: run(cooled(p), dice), len(p))
-        found[name] = chapter, float(law[0]), p.tolist()
+    for name, (chapter, p, q, run) in cases.items():
+        drawn = [*outcomes(lambda dice, p=p, q=q, run=run: run(cooled(p), q, dice, told))]
+        written = sum(chance for (token, _), chance in drawn if token == 0)
+        taken = sum(chance for (_, accepted), chance in drawn if accepted)
+        found[name] = chapter, written, taken, p.tolist()
     return found
 
 
@@ -350,7 +352,7 @@ def round_by_round(p, q, law):
     def run(dice):
         if not dice.flip(float(law.sum())):
             return dice.draw(p)  # the target by itself
-        return first_token(dice.draw(law / law.sum()), p, q, dice)
+        return judged(dice.draw(law / law.sum()), q, p, dice)[0]
 
     return token_law(run, len(p))
 
@@ -435,28 +437,6 @@ def shapes(network, texts, tokens=64):
     return lambda n, T: accepted_shape(*watched(T), n)
 
 
-def new_beside_fixed(network, texts, others, T, budgets, tokens=64):
-    """A new tree each round beside the fixed shape that `others` accept most, token ids both.
-
-    -> for each budget: tokens a round of both; how many the new one has more, text by text, and
-    two standard errors.
-    """
-    sampler, t, shape = Sampler(T), draft_temperature(T), shapes(network, others, tokens)
-
-    def start(make):
-        return lambda prompt, seed: speculate(network.target, make(), prompt, sampler, Dice(seed),
-                                              walk)
-
-    for budget in budgets:
-        runs = compare({
-            "new": start(lambda budget=budget: DDTreeDrafter(network, budget, t)),
-            "fixed": start(lambda budget=budget: FixedTree(network, shape(budget, T), t))},
-            texts, tokens)
-        more = paired(*([(len(g.tokens) - 1) / len(g.steps) for g in runs[name]]
-                        for name in ("new", "fixed")))
-        yield *(summarize(runs[name])["tau"] for name in ("new", "fixed")), *more
-
-
 @torch.inference_mode()
 def target_masses(target, text, tree, T=1.0):
     """p(u) of every node but the root, (N - 1,): their sum is the number of accepted drafts that
@@ -470,76 +450,60 @@ def target_masses(target, text, tree, T=1.0):
     return torch.where(tree.mask[1:, 1:].cpu(), log_p, 0.0).sum(-1).exp()
 
 
-def oracle_tree(target, text, budget, depth=5, T=1.0):
+def oracle_tree(target, text, budget, depth=5):
     """The best tree there is: the heap asks the target itself for every prefix."""
     @torch.inference_mode()
     def children(prefix):
         if len(prefix) > depth:
             return [], []
         logits, _ = target(torch.tensor([[*text[:-1], *prefix]]))
-        ranked = Sampler(T)(logits[0, -1].double()).log().sort(descending=True)
+        ranked = torch.log_softmax(logits[0, -1].double(), -1).sort(descending=True)
         return ranked.values.tolist(), ranked.indices.tolist()
 
     return best_first_tree(text[-1], children, budget)
 
 
-def worths(network, text, budget=12, T=1.0, draws=20):
-    """{"chain", "heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1,
-    ..: to the drafter's marginals, and to the target}. The best tree there is asks the target; the
-    heap's goes on to three times the budget. And "drawn": what a chain that is drawn from the
-    marginals has accepted by p/q, a mean over draws.
+@torch.inference_mode()
+def worths(network, text, budget=12, draws=20):
+    """{"heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1, ..: to the
+    drafter's marginals, and to the target}. The best tree there is asks the target; the heap's goes
+    on to three times the budget. And "drawn": what a chain that is drawn from the marginals has
+    accepted by p/q, a mean over draws.
 
-    text: token ids, the root last; one pass behind it. T: temperature; at 0 there is neither.
+    text: token ids, the root last; one pass behind it, at temperature 1.
     """
-    target, block = network.target, BlockDraft(network, draft_temperature(T))
-    with torch.inference_mode():
-        _, hidden = target(torch.tensor([text[:-1]]))
+    target, block = network.target, BlockDraft(network)
+    _, hidden = target(torch.tensor([text[:-1]]))
     block.observe(text[:-1], hidden, list(range(len(text) - 1)))
     log_probs = block.marginals(text[-1], network.config.length)
     length = len(log_probs)
-    trees = {"chain": Tree([text[-1], *log_probs.argmax(-1).tolist()], range(-1, length)),
-             "heap": best_first_tree(text[-1], marginal_children(log_probs), 3 * budget)}
-    if T:
-        trees["best"] = oracle_tree(target, text, budget, length, T)
-    found = {name: (node_masses(tree, log_probs), target_masses(target, text, tree, T))
+    trees = {"heap": best_first_tree(text[-1], marginal_children(log_probs), 3 * budget),
+             "best": oracle_tree(target, text, budget, length)}
+    found = {name: (node_masses(tree, log_probs), target_masses(target, text, tree))
              for name, tree in trees.items()}
-    if T:  # one tree of many chains
-        dice = Dice(0)
-        tokens = torch.tensor([[dice.draw(row) for row in log_probs.exp()] for _ in range(draws)])
-        parents = [0 if i % length == 0 else i for i in range(draws * length)]
-        masses = target_masses(target, text, Tree(
-            [text[-1], *tokens.flatten().tolist()], [-1, *parents]), T).reshape(draws, length)
-        p = masses / torch.cat([torch.ones(draws, 1), masses[:, :-1]], 1)
-        q = log_probs.exp().gather(1, tokens.T).T
-        drawn = (p / q).clamp(max=1).cumprod(1).mean(0)  # accepted up to this draft
-        found["drawn"] = drawn, drawn
+    dice = Dice(0)  # one tree of many chains
+    tokens = torch.tensor([[dice.draw(row) for row in log_probs.exp()] for _ in range(draws)])
+    parents = [0 if i % length == 0 else i for i in range(draws * length)]
+    masses = target_masses(target, text, Tree(
+        [text[-1], *tokens.flatten().tolist()], [-1, *parents])).reshape(draws, length)
+    p = masses / torch.cat([torch.ones(draws, 1), masses[:, :-1]], 1)
+    q = log_probs.exp().gather(1, tokens.T).T
+    drawn = (p / q).clamp(max=1).cumprod(1).mean(0)  # accepted up to this draft
+    found["drawn"] = drawn, drawn
     return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in both]
             for name, both in found.items()}
 
 
 @torch.inference_mode()
-def slots_beside(network, texts, rivals, T=1.0, start=16):
-    """What the target and its drafters say of the same tokens: after the text's own letters, at all
-    positions from `start` on.
-
-    rivals: {name: a function, token ids (1, T) -> logits (T, V)}, which read one letter more than
-    the pass -> {"slot 1", "slot alone" and "table" (both of slot 2), rivals: p and q, (n, V) each}
-    """
-    target, table, found = network.target, transitions_of(network).cpu(), defaultdict(list)
-    for text in texts:
-        block, tokens = BlockDraft(network), torch.tensor([text])
-        logits, hidden = target(tokens)
-        p, *others = (torch.softmax(row.float().cpu() / T, -1)  # row i: what follows token i
-                      for row in (logits[0], *(rival(tokens) for rival in rivals.values())))
-        for at in range(1, len(text) - 2):
-            block.observe(text[at - 1:at], hidden, [at - 1])
-            if at >= start:
-                slots = block.logits(text[at], len(text))
-                first = torch.softmax((slots[0] + table[0, text[at]]) / T, -1)
-                after = torch.softmax((slots[1] + table[1]) / T, -1)  # row v: after the letter v
-                found["slot 1"].append((p[at], first))
-                for name, q in zip(("slot alone", "table", *rivals), (
-                        first @ after, after[text[at + 1]], *(law[at + 1] for law in others)),
-                        strict=True):
-                    found[name].append((p[at + 1], q))
-    return {name: [*map(torch.stack, zip(*pairs, strict=True))] for name, pairs in found.items()}
+def first_drafts(network, text, T=1.0, start=16):
+    """What the target and the pass say of the token behind each of a text's letters, from position
+    `start` on. text: token ids -> p and q at temperature T, (n, V) each."""
+    block, table, found = BlockDraft(network), transitions_of(network).cpu(), []
+    logits, hidden = network.target(torch.tensor([text]))
+    p = torch.softmax(logits[0].float().cpu() / T, -1)  # row i: what follows token i
+    for at in range(1, len(text) - 1):
+        block.observe(text[at - 1:at], hidden, [at - 1])
+        if at >= start:
+            slot = block.logits(text[at], len(text))[0] + table[0, text[at]]
+            found.append((p[at], torch.softmax(slot / T, -1)))
+    return [*map(torch.stack, zip(*found, strict=True))]

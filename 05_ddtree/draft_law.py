@@ -1,25 +1,26 @@
 """How did the draft come? What chapter 01's rule writes if it is told the wrong answer.
 
-A draft comes by some law q': drawn from a distribution, chosen for sure, drawn and sometimes
-hidden. With probability h = 1 - sum(q') nothing is sent, and the target writes a token of its own.
-The rule is told q, accepts with a = min(1, p/q), and after a rejection draws from r, the residual
-of p and q, with fresh dice. With d = q' - q and S = the sum of d a over all tokens, the text has
+A draft comes by some law: drawn from a distribution, chosen for sure, drawn and sometimes hidden.
+q'(x) is the probability that x is sent to the judge; with h = 1 - sum(q') nothing is sent, and the
+target writes a token of its own. The rule is told q, accepts with a = min(1, p/q), and after a
+rejection draws from r, the residual of p and q, with fresh dice. With d = q' - (1 - h) q and S =
+the sum of d a over all tokens, the text has
 
-    p + d a + h p - (S + h) r .
+    p + d a - S r .
 
-So it has p if q' = q. And where a draft is always sent and p is nowhere 0, only then: a judge with
-the right p and fresh dice needs to know by which law the draft reached it, and nothing else. The
+So it has p if q' = (1 - h) q: if q is the law of the drafts that are sent. And where p is nowhere
+0, only then: a judge with the right p and fresh dice needs to know this law, and nothing else. The
 walk of chapter 02 is told nothing, for it looks at no draft before it has drawn. Where p = q there
-is no r, and none is needed: a = 1 and S = -h, so r drops out.
+is no r, and none is needed: a = 1, so S = 0.
 
-Proof. The draft x comes with q'(x) and is accepted with a(x). That is q a + d a; and q a =
-min(p, q). With h nothing is sent, which writes h p. The rest, 1 - h - sum(min(p, q)) - S, is
-rejected and drawn from r. By chapter 01 the first part of it, (1 - sum(min(p, q))) r = max(p - q,
-0), makes p of min(p, q). What is left is d a + h p - (S + h) r.
+Proof. Were q' = (1 - h) q, chapter 01's rule would write p in 1 - h of all rounds, and so does the
+target in the others: together p. Now change q' by d. The sum of d is 0, so no more and no fewer
+drafts are sent. Of x, d(x) a(x) more is accepted, together S more, so S less is rejected and drawn
+from r.
 
-Only then: let h = 0 and d a = S r everywhere. Where q > p, r is 0, so d a is 0, and a is not, for
-p > 0: d is 0. Elsewhere a = 1, so d = S r. The sum of d over all tokens is then S, and it is 0, for
-both laws sum to 1. So S = 0, and d = 0.
+Only then: let d a = S r everywhere. Where q > p, r is 0, so d a is 0, and a is not, for p > 0: d is
+0. Elsewhere a = 1, so d = S r. The sum of d over all tokens is then S, and it is 0. So S = 0, and
+d = 0.
 
 Where p(x) = 0, a draft x is never accepted. There mass may move from x to other tokens along r, and
 the text stays right: it is as if x had been sent, rejected, and replaced by a draw from r.
@@ -31,10 +32,11 @@ from chain_specdec import acceptance_probability, residual  # chapter 01
 
 
 def law_if_hidden(q, sent):
-    """The law of a draft from q, (V,), if token x is sent to the judge only where sent[x].
+    """Drafts come from q, (V,), and x is sent only where sent[x]: the law that would do the same.
 
     sent (V,) bool. Where a draft is hidden the target writes a token of its own, which is booked as
-    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has.
+    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has. It
+    is for the books: the judge must be told the law of the drafts that are sent.
     """
     # A round without a draft writes p. So does chapter 01's rule with a fresh draft from q: it is
     # as if one had been sent in its place, and nobody had looked at that one.
@@ -52,11 +54,11 @@ def written(p, q, law):
 
 
 def bias(p, q, law):
-    """By how much that differs from p: d a + h p - (S + h) r. (V,), (V,), (V,) -> (V,)
+    """By how much that differs from p: d a - S r. (V,), (V,), (V,) -> (V,)
 
-    Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0):
-    d a = (0, -.2), h = .2, S + h = 0: (.16, -.16).
+    Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0): h = .2, d =
+    (.8, 0) - .8 q = (.16, -.16), a = 1, S = 0: (.16, -.16).
     """
     a = torch.tensor([acceptance_probability(p, q, x) for x in range(len(p))], dtype=p.dtype)
-    moved, hidden, r = (law - q) * a, 1 - law.sum(), residual(p, q)  # d a, h, r
-    return moved + hidden * p - (moved.sum() + hidden) * r
+    moved = (law - law.sum() * q) * a  # d a; law.sum() is 1 - h
+    return moved - moved.sum() * residual(p, q)

@@ -80,19 +80,20 @@ def best_size(masses, ms, rate):
     raise NotImplementedError("not yet: best_size")
 
 
-# ** By which law did this draft come? It was drawn from q, (V,); token x was sent to the judge
+# ** Which law would do the same? A draft was drawn from q, (V,); token x was sent to the judge
 # only where sent[x], (V,) of booleans, and where it was hidden the target wrote a token of its
 # own. The rule is told q. Count every round as one with a draft: return the law (V,) that the
-# drafts have then.
+# drafts have then, in the books. (The judge needs another one.)
 # About 1 line, 6 minutes.
 # Example: q (.8, .2), the second token is hidden -> [0.96, 0.04]
 
 
 def law_if_hidden(q, sent):
-    """The law of a draft from q, (V,), if token x is sent to the judge only where sent[x].
+    """Drafts come from q, (V,), and x is sent only where sent[x]: the law that would do the same.
 
     sent (V,) bool. Where a draft is hidden the target writes a token of its own, which is booked as
-    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has.
+    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has. It
+    is for the books: the judge must be told the law of the drafts that are sent.
     """
     raise NotImplementedError("not yet: law_if_hidden")
 
@@ -116,4 +117,4 @@ def below(self, level, token):
     raise NotImplementedError("not yet: below")
 
 
-# make_exercises.py knows by this line whether you have written here: 078edc5032bc
+# make_exercises.py knows by this line whether you have written here: e56baaecefcd

@@ -267,10 +267,10 @@ BLANKS = [
             "masses .3, .009, .0002, rows that cost nothing": ([0.3, 0.009, 2e-4], [4] * 4, 0.3)}),
     Blank(
         "draft_law:law_if_hidden",
-        """** By which law did this draft come? It was drawn from q, (V,); token x was sent to the
+        """** Which law would do the same? A draft was drawn from q, (V,); token x was sent to the
         judge only where sent[x], (V,) of booleans, and where it was hidden the target wrote a
         token of its own. The rule is told q. Count every round as one with a draft: return the
-        law (V,) that the drafts have then.""",
+        law (V,) that the drafts have then, in the books. (The judge needs another one.)""",
         ("What does a round write in which nothing was sent? And a round with an ordinary draft, "
          "drawn from q, that nobody looks at?",
          "Both write p. So in the books, what can stand in the place of a round without a draft? "

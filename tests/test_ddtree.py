@@ -19,7 +19,6 @@ from ddtree import (
 )
 from nanogpt.exact.toy_models import GPTModel, random_gpt
 from nanogpt.exact.trees import best_mass
-from test_bench import text
 from train_drafter import random_drafter
 
 wrong = importlib.import_module("ddtree_room")
@@ -111,13 +110,6 @@ def test_what_is_drafted_from_marginals_by_hand(monkeypatch):
     assert drafted(wrong.FixedTree(network, shape, 1.0)) == [(2,), (2, 0), (2, 0, 1), (1,)]
 
 
-def test_who_needs_fewer_rounds_is_ahead(monkeypatch):
-    monkeypatch.setattr(wrong, "compare", lambda *_: {
-        "new": [text([3, 3])] * 2, "fixed": [text([1] * 6)] * 2})
-    network = random_drafter(random_gpt(0), 0)
-    assert [*wrong.new_beside_fixed(network, [], [[1, 2]], 1, [3], 4)] == [(3, 1, 2, 0)]
-
-
 def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     target, text = random_gpt(1), [1, 2, 3, 4]
     probs = [GPTModel(target).logits((*text, *u)).softmax(-1)
@@ -137,40 +129,19 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
         assert [values[n] for values in found["heap"]] == pytest.approx(
             [surrogate(heap, log_probs), float(wrong.target_masses(target, text, heap).sum())])
         assert found["best"][1][n] >= found["heap"][1][n] - 1e-9
-    chain = BlockChainDrafter(network)
-    chain.observe(text[:-1], target(torch.tensor([text[:-1]]))[1], [0, 1, 2])
-    alone = float(wrong.target_masses(target, text, chain.propose(4, 9)).sum())
-    assert found["chain"][1][-1] == pytest.approx(alone)
-
     first, second = (torch.minimum(torch.stack(probs), q) for q in log_probs[:2].exp())
     kept = [float(first[0].sum()), float(first[0] @ second[1:].sum(-1))]  # by p/q, all draws
     drawn = wrong.worths(network, text, 6, draws=600)["drawn"][1]
     assert drawn[1:3] == pytest.approx([kept[0], sum(kept)], abs=0.03)
 
 
-def test_slots_alone_are_the_marginals():
-    target = random_gpt(1)
-    network = random_drafter(target, 1, transition=True)
-    levels, block = wrong.SlotLevels(network), wrong.BlockDraft(network)
-    _, hidden = target(torch.tensor([[1, 2]]))
-    for drafter in levels, block:
-        drafter.observe([1, 2], hidden, [0, 1])
-    wanted = block.marginals(3, 99)
-    for depth, (tokens, parents) in enumerate((([3], [-1]), ([1, 4], [0, 0]), ([2], [1]))):
-        found = levels.level(tokens, parents)
-        torch.testing.assert_close(found, wanted[depth].expand(len(tokens), -1))
-
-
-def test_rivals_and_slots_are_asked_about_the_same_letters():
+def test_target_and_pass_are_asked_about_the_same_letters():
     target = random_gpt(1)
     network = random_drafter(target, 1, transition=True)
     text, T = [1, 2, 3, 4, 0, 1], 0.5
-    found = wrong.slots_beside(
-        network, [text], {"the target itself": lambda tokens: target(tokens)[0][0]}, T, start=3)
-    torch.testing.assert_close(*found["the target itself"])
+    p, q = wrong.first_drafts(network, text, T, start=3)
+    logits, hidden = target(torch.tensor([text]))
+    torch.testing.assert_close(p, torch.softmax(logits[0, 3:5].float() / T, -1))
     levels = wrong.BlockLevels(network)
-    _, hidden = target(torch.tensor([text]))
     levels.observe(text[:3], hidden, [0, 1, 2])
-    for name, tokens, parents in ("slot 1", [4], [-1]), ("table", [0], [0]):
-        wanted = torch.softmax(levels.level(tokens, parents) / T, -1).float()
-        torch.testing.assert_close(found[name][1], wanted)
+    torch.testing.assert_close(q[0], torch.softmax(levels.level([4], [-1])[0] / T, -1).float())

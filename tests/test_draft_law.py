@@ -34,7 +34,7 @@ def test_what_comes_out_is_p_and_the_bias_of_the_theorem(seed):
 def test_what_is_hidden_counts_and_hiding_blindly_is_harmless():
     """The opening of the lesson with p unlike q; and h by itself, whatever was drawn."""
     p, q = torch.tensor([[0.5, 0.5], [0.8, 0.2]], dtype=torch.float64)
-    found = token_law(lambda dice: ddtree_room.hidden_if_rare(p, q, dice), 2).tolist()
+    found = token_law(lambda dice: ddtree_room.hidden_if_rare(p, q, dice)[0], 2).tolist()
     assert found == pytest.approx([0.6, 0.4])
     assert written(p, q, q * (q >= 0.5)).tolist() == pytest.approx(found)
     assert bias(p, q, 0.7 * q).abs().max() < 1e-15
@@ -49,12 +49,21 @@ def test_mass_may_move_from_impossible_tokens_along_the_residual():
 
 
 def test_the_six_urns():
-    found = [(round(written, 2), p[0]) for _, written, p in ddtree_room.urns().values()]
-    assert found == [(1.0, 0.8), (0.96, 0.8), (0.75, 0.5), (0.83, 0.5), (0.96, 0.8), (0.55, 0.4)]
+    found = [[round(share, 2) for share in (*shares, p[0])]
+             for _, *shares, p in ddtree_room.urns().values()]
+    assert found == [[1, 1, 0.8], [0.83, 0.83, 0.5], [0.96, 1, 0.8], [0.96, 0.8, 0.8],
+                     [0.75, 0.75, 0.5], [0.55, 0.95, 0.4]]
 
 
+def test_told_how_the_drafts_came_all_six_are_right():
+    found = [(written, p[0]) for _, written, _, p in ddtree_room.urns(told=True).values()]
+    assert [written for written, _ in found] == pytest.approx([p for _, p in found], abs=1e-14)
+
+
+@pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("token", [0, 1, -1])
-def test_at_temperature_0_all_six_are_right(token):
-    """The target has one token to write, and the judge is told the same as before."""
-    found = ddtree_room.urns(lambda p: torch.eye(len(p), dtype=p.dtype)[token])
-    assert [written for _, written, _ in found.values()] == pytest.approx([float(token == 0)] * 6)
+def test_at_temperature_0_all_six_are_right(token, told):
+    """The target has one token to write."""
+    found = ddtree_room.urns(told, lambda p: torch.eye(len(p), dtype=p.dtype)[token])
+    assert [written for _, written, *_ in found.values()] == pytest.approx(
+        [float(token == 0)] * 6)
