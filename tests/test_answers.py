@@ -1813,6 +1813,7 @@ ANSWERS = {
 }
 BLANKS = {blank.name: (number, blank) for number in filter(in_workshop, chapters())
           for blank in blanks_of(number)}
+NAMES = [pytest.param(name, id=f"{number} {name}") for name, (number, _) in BLANKS.items()]
 
 
 def answers(name, kind):
@@ -1835,14 +1836,14 @@ def verdicts(name, kind, path):
     return found
 
 
-@pytest.mark.parametrize("name", BLANKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_right_answers_in_any_style_are_done(name, tmp_path):
     assert {said: verdict for said, verdict in verdicts(name, "right", tmp_path / "x.py").items()
             if verdict != ("done", "")} == {}
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
-@pytest.mark.parametrize("name", BLANKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_wrong_answers_that_fit_the_examples_are_not(name, tmp_path):
     for said, (status, message) in verdicts(name, "wrong", tmp_path / "x.py").items():
         assert status in ("wrong", "crashed"), said
@@ -1852,7 +1853,7 @@ def test_wrong_answers_that_fit_the_examples_are_not(name, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
-@pytest.mark.parametrize("name", BLANKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_slip_is_caught_without_the_examples(name):
     """As if it had learned them by heart."""
     blank = BLANKS[name][1]

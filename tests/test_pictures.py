@@ -113,8 +113,10 @@ def test_a_shipped_round_can_have_happened(folder):
     check_round(folder, step.ROOT / folder / "pictures" / "step.jsonp")
 
 
+# 02 loads and watches what 01 does, and 03 what 04 does.
 @pytest.mark.usefixtures("trained_in_no_time")
-@pytest.mark.parametrize("folder", CHAPTERS)
+@pytest.mark.parametrize("folder", [pytest.param(folder, marks=[pytest.mark.slow] * (
+    folder[:2] in ("02", "03"))) for folder in CHAPTERS])
 def test_the_command_makes_a_round_that_can_have_happened(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(step, "save_gif", lambda *_: "no GIF")
     step.main([folder, "--steps", "6", "--out", str(tmp_path)])
