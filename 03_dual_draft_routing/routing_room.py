@@ -36,13 +36,14 @@ from nanogpt.bench import (
     calibration,
     gain,
     in_pieces,
+    plain_texts,
     rounds_of,
     tau,
     trees_everywhere,
 )
 from nanogpt.chapter import Loop, Model
 from nanogpt.data import held_out_prompts, untouched_prompts
-from nanogpt.decoding import Context, collect, plain_decode
+from nanogpt.decoding import Context
 from nanogpt.exact.slips import slips
 from nanogpt.sampling import Dice, Sampler
 from train_heads import (
@@ -136,8 +137,7 @@ def tell(kinds, target, heads, sampler, prompts_of=held_out_prompts, ask_target=
     texts, known = {}, {}
     for number, kind in enumerate(("verse", "code")):
         prompts = prompts_of(kinds[kind], 24)
-        texts[kind] = [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
-                       for i, prompt in enumerate(prompts)]
+        texts[kind] = plain_texts(target, prompts, sampler)
         known[kind] = [propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]),
                                           number, Dice(i), sampler if ask_target else None)
                        for i, text in enumerate(texts[kind])]

@@ -46,13 +46,14 @@ from nanogpt.bench import (
     by_record,
     gain,
     in_pieces,
+    plain_texts,
     rounds_of,
     tau,
     trees_everywhere,
 )
 from nanogpt.chapter import Loop
 from nanogpt.data import held_out_prompts
-from nanogpt.decoding import collect, plain_decode
+from nanogpt.decoding import collect
 from nanogpt.exact.enumeration import (
     outcomes,
 )
@@ -118,9 +119,9 @@ def positions(target, kinds, heads, sampler, most, count=24):
     """
     drafter = BothHeads([HeadDrafter(head, budget=most) for head in heads.values()])
     for kind, name in enumerate(("verse", "code")):
-        for i, prompt in enumerate(held_out_prompts(kinds[name], count)):
-            text = prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
-            for root, trees, scores in trees_everywhere(target, drafter, text, len(prompt)):
+        prompts = held_out_prompts(kinds[name], count)
+        for i, text in enumerate(plain_texts(target, prompts, sampler)):
+            for root, trees, scores in trees_everywhere(target, drafter, text, len(prompts[0])):
                 yield kind, i, root, trees, scores, text[root + 1:]
 
 

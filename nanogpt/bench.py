@@ -311,6 +311,12 @@ def print_tables(args, target, prompts, samplers, starts_of, more="", turn=TURN)
 # not depend on who drafts, and a tree accepts as many tokens as its deepest path agrees with it.
 
 
+def plain_texts(target, prompts, sampler):
+    """The prompts, each with 128 tokens of plain decoding behind it; prompt i from Dice(i)."""
+    return [prompt + collect(plain_decode(target, prompt, sampler, Dice(i)), 128).tokens
+            for i, prompt in enumerate(prompts)]
+
+
 @torch.inference_mode()
 def trees_everywhere(target, drafter, text, first):
     """What a drafter of chapter 03 or 04 would have proposed below every token from text[first] on:
