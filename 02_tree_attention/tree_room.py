@@ -54,7 +54,7 @@ LOOPS = [
     Loop("chain with side shoots, {} drafts, 57K GPT", lambda m, n, sampler, dice:
          TreeDrafter(TreeGPT(m.small), best_shape(n, CHANCES), sampler, dice), speculate,
          multi_round, budgets=(14,), contest=(10, 14, 30), family="57K GPT", drawn=True,
-         proof=(3,), grow=grow_tree),
+         proof=(2,), grow=grow_tree),
     Loop("picked tree {}, bigram", lambda m, shape, sampler, dice:
          TreeDrafter(TreeBigram(m.pairs, m.target.config.vocab_size), shape), speculate, walk,
          budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),), family="bigram",

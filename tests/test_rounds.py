@@ -93,8 +93,9 @@ def run(loop, form, budget=None, sampler=SAMPLERS[1], m=None, n=50):
 @pytest.mark.parametrize("loop", LOOPS)
 def test_texts_and_drafts_are_those_of_the_eager_loop(loop):
     m = cast_on(DEVICE)
-    for sampler in filter(lambda sampler: loop.runs_at(sampler.temperature), SAMPLERS):
-        for budget in {loop.proof[0], loop.budgets[-1]}:
+    for sampler, budget in zip(SAMPLERS, (loop.proof[0], loop.budgets[-1], loop.budgets[-1]),
+                               strict=True):
+        if loop.runs_at(sampler.temperature):
             assert_equal(run(loop, "one launch", budget, sampler, m),
                          run(loop, "eager", budget, sampler, m))
     if DEVICE == "cpu":
