@@ -26,6 +26,7 @@ from nanogpt.bench import (
     TURN,
     compare,
     cost_curve,
+    paired,
     plain,
     speedup,
     summarize,
