@@ -41,14 +41,15 @@ device.addEventListener("change", refit);
 
 // What is wider than its column scrolls; where it is cut, its edge fades and a word stands below.
 const WIDE = "article pre, .table-wrapper, a.wide, .math-wrapper, math[display=block]";
-const cue = new ResizeObserver(entries => entries.forEach(({target}) => {
+// In the next frame, for the word changes the sizes that are being observed.
+const cue = new ResizeObserver(entries => requestAnimationFrame(() => entries.forEach(({target}) => {
   const box = target.closest(WIDE), cut = box.scrollWidth > box.clientWidth + 1;
   if (cut === box.classList.contains("cut")) return;
   box.classList.toggle("cut", cut);
   if (!cut) return box.nextElementSibling.remove();
   box.tabIndex = 0;
   box.insertAdjacentHTML("afterend", '<div class="more">scroll \u2194</div>');
-}));
+})));
 for (const box of document.querySelectorAll(WIDE)) {
   box.addEventListener("scroll", () => box.classList.toggle("end",
     box.scrollLeft + box.clientWidth > box.scrollWidth - 4));
