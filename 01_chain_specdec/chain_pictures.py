@@ -6,8 +6,8 @@ Blue is what is accepted, grey what is rejected, orange the target's own, light 
 from matplotlib.patches import Rectangle
 
 from chain_room import CHAIN, LOOPS, foretold, round_in_steps
-from nanogpt.bench import interpolate, ratio_error
-from nanogpt.does_it_pay import baseline, speedups, table_of, tau_error, taus
+from nanogpt.bench import interpolate
+from nanogpt.does_it_pay import speedup_error, speedups, table_of, tau_error, taus
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
@@ -136,13 +136,12 @@ def draw_every_k(found):
     found: a stored contest; its T = 1, with two standard errors over the texts.
     """
     fast, lines, ax = speedups(found, 1), table_of(found, 1), new_axes(height=3.6)
-    plain = lines[baseline(lines)]["ms"]
     for i, loop in enumerate(LOOPS):
         names = {line["budget"]: name for name, line in lines.items()
                  if line.get("loop") == loop.name}
         speed, color = [fast[name][2] for name in names.values()], FAMILIES[loop.family]
         ax.errorbar([k + 0.12 * i for k in names], speed,
-                    [ratio_error(plain, lines[name]["ms"]) for name in names.values()], fmt="o-",
+                    [speedup_error(found, 1, name) for name in names.values()], fmt="o-",
                     color=color, markersize=4, capsize=3)
         ax.annotate(loop.family, (max(names), speed[-1]), (12, 9), color=color,
                     textcoords="offset points", va="center")

@@ -3,8 +3,7 @@
 import torch
 
 from chain_specdec import residual
-from nanogpt.bench import ratio_error
-from nanogpt.does_it_pay import baseline, speedups, table_of
+from nanogpt.does_it_pay import speedup_error, speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES, SPARE
 from nanogpt.pictures.plots import (
@@ -68,7 +67,7 @@ def draw_shapes(found):
     found: a stored contest.
     """
     ax, fast, lines = new_axes(height=4), speedups(found, 1), table_of(found, 1)
-    plain, kinds = lines[baseline(lines)]["ms"], {"chain": {}, "tree": {}, "side shoots": {}}
+    kinds = {"chain": {}, "tree": {}, "side shoots": {}}
     for name, line in lines.items():
         if line.get("loop") in (LOOPS[1].name, LOOPS[2].name):
             kind = "side shoots" if "shoots" in name else "tree" if "tree 2" in name else "chain"
@@ -78,7 +77,7 @@ def draw_shapes(found):
                                            (0, 0.18, -0.18), strict=True):
         at = [ticks.index(drafts) + shift * (1 + i % 2) for i, drafts in enumerate(names.values())]
         high = [fast[name][2] for name in names]
-        error = [ratio_error(plain, lines[name]["ms"]) for name in names]
+        error = [speedup_error(found, 1, name) for name in names]
         ax.errorbar(at, high, error, fmt="o-" if kind == "chain" else "o", color=color, capsize=3,
                     markersize=4, label=kind)
         for x, y, off, name in zip(at, high, error, names, strict=True):

@@ -389,20 +389,31 @@ def chain_bias(draft, sampler):
 class FixedTree(DDTreeDrafter):
     """The heap's rival with equal rows: the same ranks in every round.
 
-    shape: prefixes in ranks, parents first. `seen`: the marginals of all passes so far.
+    shape: prefixes in ranks, parents first.
     """
 
     def __init__(self, network, shape, temperature):
         super().__init__(network, len(shape), temperature)
-        self.shape, self.seen = shape, []
+        self.shape = shape
 
     def propose(self, root, room):
-        self.seen.append(self.marginals(root, room))
-        ranked = self.seen[-1].argsort(-1, descending=True).tolist()
+        ranked = self.marginals(root, room).argsort(-1, descending=True).tolist()
         kept = [u for u in self.shape if len(u) <= len(ranked)]
         row = {(): 0} | {u: i for i, u in enumerate(kept, 1)}
         return Tree([root, *(ranked[len(u) - 1][u[-1]] for u in kept)],
                     [-1, *(row[u[:-1]] for u in kept)])
+
+
+class Watched(FixedTree):
+    """It keeps the marginals of all its passes, in `seen`."""
+
+    def __init__(self, network, shape, temperature):
+        super().__init__(network, shape, temperature)
+        self.seen = []
+
+    def marginals(self, root, room):
+        self.seen.append(super().marginals(root, room))
+        return self.seen[-1]
 
 
 def accepted_shape(passes, texts, budget):
@@ -426,7 +437,7 @@ def shapes(network, texts, tokens=64):
     def watched(T):
         passes, behind = [], []
         for seed, prompt in enumerate(texts):
-            watch = FixedTree(network, [(0,)], draft_temperature(T))
+            watch = Watched(network, [(0,)], draft_temperature(T))
             found = collect(speculate(network.target, watch, prompt, Sampler(T), Dice(seed), walk),
                             tokens)
             ends = accumulate((len(step.tokens) for step in found.steps[:-1]), initial=1)
