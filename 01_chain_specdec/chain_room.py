@@ -156,9 +156,9 @@ def round_in_steps(found, name, T=1):
     """-> tau, and in plain steps the prices of drafting, of a forward of 5 rows that was timed
     alone, of verifying in the loop, and of the whole round.
 
-    found: a stored contest, see nanogpt.does_it_pay.load; name: of a chain of 4 in it. The rest of
-    a round: coins, commit, the loop. All are rounded as they are shown, so that every sum and
-    quotient on the page comes out.
+    found: a stored contest, see nanogpt.does_it_pay.load_contest; name: of a chain of 4 in it.
+    The rest of a round: coins, commit, the loop. All are rounded as they are shown, so that every
+    sum and quotient on the page comes out.
     """
     line, (tau, price, _) = table_of(found, T)[name], speedups(found, T)[name]
     step = sum(line["ms"]) / sum(line["rounds"]) / price  # the milliseconds of a plain step

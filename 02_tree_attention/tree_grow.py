@@ -88,7 +88,7 @@ def parents_of(shape, vocab):
     return tuple(parents)
 
 
-def grow_tree(target, drafter, budget, sampler, reader=reader_of):
+def grow_shape(target, drafter, budget, sampler, reader=reader_of):
     """The Grower of a TreeDrafter. reader(target, model) -> a reader of its model."""
     parents = parents_of(drafter.shape, target.config.vocab_size)
     return TreeGrower(reader(target, drafter.model), parents, drafter.sampler,

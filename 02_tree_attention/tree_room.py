@@ -31,7 +31,7 @@ from tree_attention import (
     verify,
     walk,
 )
-from tree_grow import grow_tree
+from tree_grow import grow_shape
 
 # The shapes of the contest: chains, shallow trees of 4 to 10 drafts, and deeper ones of 8 to 30.
 CONTEST = (*((1,) * k for k in (1, 2, 3, 4, 6, 8, 14)), (2, 1), (2, 2), (2, 1, 1), (2, 2, 1),
@@ -46,23 +46,23 @@ LOOPS = [
     Loop("picked tree {}, 57K GPT", lambda m, shape, sampler, dice:
          TreeDrafter(TreeGPT(m.small), shape), speculate, walk,
          budgets=((1,) * 4, (2, 2, 1, 1)), contest=CONTEST, family="57K GPT",
-         proof=((2, 1), (1, 2, 1)), grow=grow_tree),
+         proof=((2, 1), (1, 2, 1)), grow=grow_shape),
     Loop("drawn tree {}, 57K GPT", lambda m, shape, sampler, dice:
          TreeDrafter(TreeGPT(m.small), shape, sampler, dice), speculate, multi_round,
          budgets=((1,) * 4, (2, 2, 1, 1)), contest=CONTEST, family="57K GPT",
-         drawn=True, proof=((2,), (2, 1)), grow=grow_tree),
+         drawn=True, proof=((2,), (2, 1)), grow=grow_shape),
     Loop("chain with side shoots, {} drafts, 57K GPT", lambda m, n, sampler, dice:
          TreeDrafter(TreeGPT(m.small), best_shape(n, CHANCES), sampler, dice), speculate,
          multi_round, budgets=(14,), contest=(10, 14, 30), family="57K GPT", drawn=True,
-         proof=(2,), grow=grow_tree),
+         proof=(2,), grow=grow_shape),
     Loop("picked tree {}, bigram", lambda m, shape, sampler, dice:
          TreeDrafter(TreeBigram(m.pairs, m.target.config.vocab_size), shape), speculate, walk,
          budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),), family="bigram",
-         proof=((2, 1), (1, 2)), grow=grow_tree),
+         proof=((2, 1), (1, 2)), grow=grow_shape),
     Loop("drawn tree {}, bigram", lambda m, shape, sampler, dice:
          TreeDrafter(TreeBigram(m.pairs, m.target.config.vocab_size), shape, sampler, dice),
          speculate, multi_round, budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),),
-         family="bigram", drawn=True, proof=((2,), (2, 1)), grow=grow_tree),
+         family="bigram", drawn=True, proof=((2,), (2, 1)), grow=grow_shape),
 ]
 
 # ---------------------------------------------------------------- one round, exactly

@@ -7,7 +7,7 @@ import torch
 
 from dual_draft_routing import route
 from nanogpt.gpu.rounds import Drafts, Reader, ancestors
-from tree_grow import BEHIND, GrowsTrees, best_tree, grow_tree, rows_of_best  # chapter 02
+from tree_grow import BEHIND, GrowsTrees, best_tree, grow_shape, rows_of_best  # chapter 02
 
 
 @dataclass(frozen=True)
@@ -100,4 +100,4 @@ def head_reader(target, levels):
     return HeadsReader.of(levels.head)
 
 
-grow_drawn_head = partial(grow_tree, reader=head_reader)  # chapter 02's TreeDrafter on HeadLevels
+grow_drawn_head = partial(grow_shape, reader=head_reader)  # chapter 02's TreeDrafter on HeadLevels

@@ -14,7 +14,7 @@ from conditional_marginals import ConditionalTreeDrafter
 from nanogpt.gpu.graphs import IndexedCache
 from nanogpt.gpu.rounds import Drafts, Reader, ancestors, fixed_tree
 from nanogpt.model import KVCache
-from tree_grow import GrowsTrees, best_tree, grow_tree, rows_of_best  # chapter 02
+from tree_grow import GrowsTrees, best_tree, grow_shape, rows_of_best  # chapter 02
 
 # ---------------------------------------------------------------- one pass
 
@@ -130,7 +130,7 @@ def block_reader(target, levels):
     return BlockReader(levels.network)
 
 
-grow_drawn = partial(grow_tree, reader=block_reader)  # chapter 02's TreeDrafter on BlockLevels
+grow_drawn = partial(grow_shape, reader=block_reader)  # chapter 02's TreeDrafter on BlockLevels
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,8 @@ def print_mended(wrong, right, told):
 def print_rivals(found, ours, others):
     """The loops of a stored contest beside one of them, fastest first: who is ahead of it?
 
-    found: of nanogpt.does_it_pay.load, a column for each temperature; ours, others: loops with
-    their chapters, as in "01 chain of {}, bigram". A loop has the budget that is best at the
+    found: of nanogpt.does_it_pay.load_contest, a column for each temperature; ours, others: loops
+    with their chapters, as in "01 chain of {}, bigram". A loop has the budget that is best at the
     temperature, which stands before its tokens.
     """
     columns = {T: verdicts(found, float(T), ours, others) for T in found["tables"]}
@@ -174,7 +174,7 @@ def verdicts(found, T, ours, others):
 def stored_gains(found, one, other, budgets):
     """How many tokens a round one loop has more than another, text by text, at each temperature.
 
-    found: of nanogpt.does_it_pay.load; one, other: "05 DDTree, {} nodes".
+    found: of nanogpt.does_it_pay.load_contest; one, other: "05 DDTree, {} nodes".
     """
     rows = []
     for T in found["tables"]:
@@ -187,8 +187,8 @@ def stored_gains(found, one, other, budgets):
 def draw_same_rows(found, loops, titles):
     """Tokens a round over the number of drafts, with two standard errors -> the Axes, side by side.
 
-    found: of nanogpt.does_it_pay.load; loops: {"05 DDTree, {} nodes": what is said of it}; titles:
-    one for each temperature.
+    found: of nanogpt.does_it_pay.load_contest; loops: {"05 DDTree, {} nodes": what is said of it};
+    titles: one for each temperature.
     """
     axes = new_axes(width=8.4, height=3.8, columns=len(titles))
     styles = (BLUE, "-"), (FAINT, "--"), (INK, "-"), (SKY, "--")
@@ -309,7 +309,7 @@ def price_of_a_row(masses, bend, base):
 
 def measured_rows(found, T, most=15):
     """bend and base of price_of_a_row in a stored contest: the straight line through the prices of
-    DDTree with up to `most` nodes. found: of nanogpt.does_it_pay.load."""
+    DDTree with up to `most` nodes. found: of nanogpt.does_it_pay.load_contest."""
     lines, fast = table_of(found, T), speedups(found, T)
     n, price = torch.tensor([[line["budget"], fast[name][1]] for name, line in lines.items()
                              if line.get("loop") == "DDTree, {} nodes" and line["budget"] <= most

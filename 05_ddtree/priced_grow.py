@@ -12,7 +12,7 @@ import torch
 from block_grow import BestGrower, BlockReader, block_reader, grow_best
 from nanogpt.gpu.rounds import Drafts, ancestors
 from priced_trees import PricedChainDrafter, PricedTreeDrafter
-from tree_grow import BEHIND, GrowsTrees, TreeGrower, grow_tree  # chapter 02
+from tree_grow import BEHIND, GrowsTrees, TreeGrower, grow_shape  # chapter 02
 
 
 @cache  # a recording may not copy from the host: this is made when it warms up
@@ -105,5 +105,5 @@ def grow_priced(target, drafter, budget, sampler):
 
 def grow_priced_chain(target, drafter, budget, sampler):
     """The Grower of a PricedChainDrafter on BlockLevels."""
-    chain = grow_tree(target, drafter.drafter, budget, sampler, reader=block_reader)
+    chain = grow_shape(target, drafter.drafter, budget, sampler, reader=block_reader)
     return PricedChainGrower(chain.read, chain.parents, chain.sampler, chain.drawn)

@@ -359,7 +359,7 @@ def at_stored_prices(gains, files, who):
     contest's texts -> {file: ({K: percent} of chapter 01's rule, of block verification)}, where 0
     is the first at its best length.
 
-    gains: of gains_by_length, at temperature 1; files: {name: of does_it_pay.load}; who: of JUDGES.
+    gains: of gains_by_length, at temperature 1; files: {name: of load_contest}; who: of JUDGES.
     """
     lines = {}
     for file, contest in files.items():
@@ -373,7 +373,7 @@ def at_stored_prices(gains, files, who):
 
 def print_rivals(files, names):
     """Print methods of stored contests side by side at T = 1, "shape, judge" each; a star: level
-    with the fastest of them. files: {name: of does_it_pay.load}"""
+    with the fastest of them. files: {name: of does_it_pay.load_contest}"""
     rows = [[*name[3:].rsplit(", ", 1), ""] for name in names]
     for found in files.values():
         fast, (best, level) = speedups(found, 1), leaders(found, 1, names)

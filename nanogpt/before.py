@@ -8,7 +8,7 @@ from nanogpt.bench import PLAIN
 MEASURED = Path(__file__).parent / "measured"
 
 
-def load_measured(folder=MEASURED / "before"):
+def load_earlier(folder=MEASURED / "before"):
     """{name of the file: what was found on that machine}."""
     return {path.stem: json.loads(path.read_text(encoding="utf-8"))
             for path in sorted(folder.glob("*.json"))}

@@ -169,7 +169,7 @@ def machine(device):
     return f"{name}, " + re.sub(r"\((R|TM)\)| Processor$", "", found)
 
 
-def load(path):
+def load_contest(path):
     """What a contest has stored. Raises ValueError if the file is none of its."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -182,9 +182,9 @@ def load(path):
                      "nanogpt.does_it_pay has saved")
 
 
-def load_all(folder=MEASURED):
+def load_contests(folder=MEASURED):
     """{name of the file: what it holds}, all contests of a folder."""
-    return {path.stem: load(path) for path in sorted(folder.glob("*.json"))}
+    return {path.stem: load_contest(path) for path in sorted(folder.glob("*.json"))}
 
 
 def save(path, found):
@@ -200,7 +200,7 @@ def begin(path, setting):
     """
     if not (path and path.exists() and path.stat().st_size):
         return setting | {"tables": {}}
-    found = load(path)
+    found = load_contest(path)
     for name, value in setting.items():
         if found.get(name) != value:
             raise ValueError(f"'{path}' was measured with {name} {found.get(name)!r}, this run has "
@@ -417,7 +417,7 @@ def read_flags(argv):
 def main(argv=None):
     args = read_flags(argv)
     if args.show:
-        show({path.stem: load(path) for path in args.show})
+        show({path.stem: load_contest(path) for path in args.show})
         return
     entries = contestants(args.only)
     if args.save:

@@ -318,7 +318,7 @@ def shared(found, alphas, readers=64, each=2):
             float(speed(share_drafts(crowd, most, price, draft_ms)) / fixed))
 
 
-def load_measured(folder=MEASURED):
+def load_sweeps(folder=MEASURED):
     """{name of the file: what was measured there}, as `sweep` has it."""
     found = {}
     for path in sorted(folder.glob("*.json")):

@@ -30,12 +30,12 @@ import torch
 from grade_file import Post, Watch
 from grading import own_line, told
 from merged_trees import accept_paths
-from nanogpt.before import load_measured
+from nanogpt.before import load_earlier
 from nanogpt.bench import compare, cost_curve, interpolate, summarize, tau_uncertainty
 from nanogpt.chapter import Loop, chapters, load
 from nanogpt.data import load_dataset, untouched_prompts
 from nanogpt.decoding import collect, timed
-from nanogpt.does_it_pay import load_all, speedups, table_of
+from nanogpt.does_it_pay import load_contests, speedups, table_of
 from nanogpt.exact import proofs
 from nanogpt.exact.enumeration import total_variation
 from nanogpt.exact.slips import Lost, replaced
@@ -422,11 +422,11 @@ def machines(m):
     """{name: (price of a pass of the 57K GPT in plain steps, c(rows) in plain steps)}."""
     curve, small = (cost_curve(model, repeats=15) for model in (m.target, m.small))
     found = {"here": (small[1] / curve[1], lambda rows: interpolate(curve, rows) / curve[1])}
-    for name, contest in load_all().items():
+    for name, contest in load_contests().items():
         if "1" in contest["tables"]:
             found[name] = chain_price(contest["tables"]["1"]["curve"],
                                       speedups(contest, 1)["01 chain of 4, 57K GPT"][1])
-    for name, run in load_measured().items():
+    for name, run in load_earlier().items():
         table = run["tables"]["T = 1"]
         if name not in ("cpu", *found):  # the contest has this CPU in its own file
             found[name] = chain_price(run["curve"], table["01 chain of 4, p/q"]["round_ms"]
@@ -443,7 +443,7 @@ def foretold(line, prices):
 def taught_ones(prices):
     """The repository's loops with the same drafter, from the contest's file, each with its best
     budget there -> {name: line}."""
-    [(machine, found), *_] = [(name, found) for name, found in load_all().items()
+    [(machine, found), *_] = [(name, found) for name, found in load_contests().items()
                               if {"0", "1"} <= set(found["tables"])]
     warm, cold, best = speedups(found, 1), speedups(found, 0), {}
     for name, line in table_of(found, 1).items():

@@ -15,7 +15,7 @@ import grade_run
 import hunt
 from nanogpt.chapter import load
 from nanogpt.decoding import Generation, Step, collect
-from nanogpt.does_it_pay import load_all, speedups
+from nanogpt.does_it_pay import load_contests, speedups
 from nanogpt.exact import proofs
 from nanogpt.exact.enumeration import total_variation
 from nanogpt.sampling import Dice, Sampler
@@ -264,7 +264,7 @@ def test_a_coin_above_1_and_too_many_draws_are_said(entry):
 
 
 def test_the_recorded_chain_costs_what_it_did():
-    found = load_all()["epyc"]
+    found = load_contests()["epyc"]
     tokens, price, quotient = speedups(found, 1)["01 chain of 4, 57K GPT"]
     prices = {"epyc": arena_file.chain_price(found["tables"]["1"]["curve"], price)}
     line = {"tau": tokens, "passes": 4, "drafts": 4}

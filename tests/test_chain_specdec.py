@@ -17,7 +17,7 @@ from chain_specdec import (
     speculate_chain,
 )
 from nanogpt.decoding import collect
-from nanogpt.does_it_pay import NGRAM, load, load_all
+from nanogpt.does_it_pay import NGRAM, load_contest, load_contests
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.sampling import Dice, Sampler
 from text_table import NgramDraft, TextTable
@@ -84,8 +84,8 @@ def test_round_in_steps_by_hand():
 
 def test_the_lessons_pictures_say_what_was_measured():
     """No length misses by more than its bar; the 4-gram is ahead, with 2.03x."""
-    curve = chain_pictures.draw_foretold(load_all()["epyc"])
-    bars = chain_pictures.draw_every_k(load(NGRAM))
+    curve = chain_pictures.draw_foretold(load_contests()["epyc"])
+    bars = chain_pictures.draw_every_k(load_contest(NGRAM))
     foretold, (points, _, (lines,)) = curve.lines[0].get_ydata(), curve.containers[0]
     assert len(foretold) == len(points.get_ydata()) == 8
     assert all(low <= y <= high for y, ((_, low), (_, high)) in zip(

@@ -29,8 +29,8 @@ from nanogpt.does_it_pay import (
     decide,
     groups,
     leaders,
-    load,
-    load_all,
+    load_contest,
+    load_contests,
     main,
     span,
     speedups,
@@ -65,7 +65,7 @@ YOUNGER = set()  # loops that no stored contest holds yet, in chapters of which 
 
 def test_every_loop_stands_in_a_stored_contest_or_is_younger():
     stored = {(line["chapter"], line["loop"])
-              for found in [*load_all().values(), load(NGRAM), load(TREES)]
+              for found in [*load_contests().values(), load_contest(NGRAM), load_contest(TREES)]
               for table in found["tables"].values() for line in table["methods"].values()
               if "loop" in line}
     measured = {number for number, _ in stored}
@@ -166,7 +166,7 @@ def test_a_contest_in_pieces(tmp_path, capsys):
     main([*FLAGS, "--temperatures", "1", "--only", warm, "--save", str(path)])
     with pytest.raises(ValueError, match="which this run would drop; save it in another file"):
         main([*FLAGS, "--temperatures", "1", "--only", "of 3, bigram", "--save", str(path)])
-    found = load(path)
+    found = load_contest(path)
     assert list(found["tables"]) == ["0", "1"] and found["tokens"] == 5
     for T, entries in (("0", contestants(cold)), ("1", contestants(warm))):
         methods = found["tables"][T]["methods"]
@@ -191,7 +191,7 @@ def test_another_setting_goes_into_another_file(tmp_path):
         does_it_pay.begin(path, setting | {"tokens": 6})
     path.write_text("[]")
     with pytest.raises(ValueError, match="here.json' cannot be read as a contest"):
-        load(path)
+        load_contest(path)
 
 
 # ---------------------------------------------------------------- what it says

@@ -5,8 +5,8 @@ import torch
 from scipy import stats
 
 from nanogpt.exact.debugging import (
+    Recorded,
     Replay,
-    Round,
     acceptance,
     cells,
     chi_square,
@@ -62,7 +62,8 @@ def test_right_ones_accept_what_the_overlap_says(cases):
     accepted, error, overlap = acceptance(*cases["C"])
     assert abs(accepted - overlap) < 3 * error < 0.2
     # By hand: three coins, two of them heads; the last draft of the second round had none.
-    rounds = [Round([1], [2], [], None, [2, 3]), Round([1, 2, 3], [2, 4, 5], [], None, [2, 6])]
+    rounds = [Recorded([1], [2], [], None, [2, 3]),
+              Recorded([1, 2, 3], [2, 4, 5], [], None, [2, 6])]
     replays = [Replay([], [], [0.5]), Replay([], [], [0.5, 0.8, 0.1])]
     assert acceptance(rounds, replays) == pytest.approx((2 / 3, (2 / 27) ** 0.5, 0.6))
 

@@ -430,7 +430,7 @@ def test_speeds_by_hand():
 def test_a_sweep_is_what_is_stored():
     target, small = models(0)
     found = engine_room.sweep(target, small, [[1, 2]] * 6, Sampler(1), (1, 3), (0, 2), 1, 8, 2)
-    stored = engine_room.load_measured()["xeon"]
+    stored = engine_room.load_sweeps()["xeon"]
     assert stored["table"].keys() == set(engine_room.REQUESTS)
     assert stored["table"][1].keys() == {*engine_room.DRAFTS, engine_room.BY_LOAD}
     assert found[3][2].keys() <= stored["table"][1][0].keys()
@@ -444,7 +444,7 @@ def test_a_sweep_is_what_is_stored():
 def test_the_lesson_begins_with_what_was_measured():
     [text, *_] = json.loads((ROOT / "nanogpt/into_an_engine.ipynb").read_text("utf-8"))["cells"]
     said = re.findall(r"([\d.]+) times", "".join(text["source"]))
-    measured = engine_room.headline(engine_room.load_measured()["xeon"]["table"])
+    measured = engine_room.headline(engine_room.load_sweeps()["xeon"]["table"])
     drafts, batch, both = (f"{x:.1f}" for x in measured)
     assert said == [batch, drafts, both]
 

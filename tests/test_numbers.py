@@ -17,8 +17,8 @@ from nanogpt.does_it_pay import (
     NGRAM,
     TREES,
     behind,
-    load,
-    load_all,
+    load_contest,
+    load_contests,
     span,
     speedups,
     table_of,
@@ -113,7 +113,8 @@ def texts():
 @pytest.mark.parametrize("path, text", [pytest.param(path, text, id=str(path.relative_to(ROOT)))
                                         for path, text in texts().items()])
 def test_every_number_of_a_method_stands_in_the_file(path, text):
-    wrong, right = strangers(text, {**load_all(), "later": load(NGRAM), "third": load(TREES)})
+    files = {**load_contests(), "later": load_contest(NGRAM), "third": load_contest(TREES)}
+    wrong, right = strangers(text, files)
     assert not wrong
     assert right >= LEAST.get(path, 0), "name the methods in full, or nobody looks them up"
 
@@ -147,7 +148,7 @@ def test_a_name_inside_another_is_not_meant():
 
 
 def test_titles_without_their_chapters_are_unique():
-    for found in load_all().values():
+    for found in load_contests().values():
         for table in found["tables"].values():
             titles = [name[3:] for name in table["methods"] if name[:2].isdigit()]
             assert len(set(titles)) == len(titles)

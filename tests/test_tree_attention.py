@@ -11,7 +11,7 @@ import torch
 
 import tree_pictures
 import tree_room
-from nanogpt.does_it_pay import TREES, behind, load, load_all, speedups, table_of
+from nanogpt.does_it_pay import TREES, behind, load_contest, load_contests, speedups, table_of
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.toy_models import (
     ToyModel,
@@ -138,7 +138,7 @@ def test_the_most_that_a_rule_can_accept_of_the_lessons_two_drawn_children():
     assert min(cuts) == pytest.approx(0.935, abs=5e-4)
 
 
-MACHINES = [pytest.param(found, id=name) for name, found in load_all().items()]
+MACHINES = [pytest.param(found, id=name) for name, found in load_contests().items()]
 
 
 @pytest.mark.parametrize("found", MACHINES)
@@ -165,7 +165,7 @@ def test_no_second_guess_paid_in_time(found, T, loop):
     (1, "02 drawn tree 1-1-1-1, 57K GPT", "02 drawn tree 2-1-1, 57K GPT"),
     (0, "02 picked tree 1-1-1-1-1-1, 57K GPT", "02 picked tree 2-2-1-1, 57K GPT")])
 def test_the_best_chain_and_the_best_tree_are_level_in_one_code(T, chain, tree):
-    found = load(TREES)
+    found = load_contest(TREES)
     fast, more = speedups(found, T), behind(found, T, chain)
     ours = {name for name in fast if name.startswith(chain[:9]) and name.endswith("57K GPT")}
     assert chain == max((n for n in ours if "tree 1" in n), key=lambda n: fast[n][2])
@@ -174,7 +174,7 @@ def test_the_best_chain_and_the_best_tree_are_level_in_one_code(T, chain, tree):
 
 
 def test_the_picture_of_shapes_holds_what_was_measured():
-    found = load(TREES)
+    found = load_contest(TREES)
     ax, fast = tree_pictures.draw_shapes(found), speedups(found, 1)
     drawn = [y for kind in ax.containers for y in kind[0].get_ydata()]
     assert sorted(drawn) == sorted(fast[name][2] for name in fast if name.startswith("02 drawn")

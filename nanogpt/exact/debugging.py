@@ -25,7 +25,7 @@ from nanogpt.sampling import Dice, Sampler
 
 
 @dataclass
-class Round:
+class Recorded:
     """One round of a decoder. text: all tokens before the drafts, the root last; drafted,
     draft_probs, target_probs: see ChainRound; tokens: what it emitted."""
 
@@ -44,7 +44,7 @@ def record(steps, prompt, rounds):
     found, text = [], prompt + next(steps).tokens
     for _ in range(rounds):
         step = next(steps)
-        found.append(Round(text, step.detail.drafted, step.detail.draft_probs,
+        found.append(Recorded(text, step.detail.drafted, step.detail.draft_probs,
                            step.detail.target_probs, step.tokens))
         text = text + step.tokens
     return found

@@ -108,7 +108,7 @@ def load_gpt(size):
 @cache
 def contest():
     """The stored contest of all methods of which the lessons speak, the EPYC's. See load."""
-    return does_it_pay.load(does_it_pay.MEASURED / "epyc.json")
+    return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 
 def draw_map(T, highlight=None, title=None):
@@ -135,7 +135,7 @@ def here_and_now(number, name, budget, T=1, prompts=4, rivals=()):
     for title in starts:
         tau, fast = summarize(found[title])["tau"], speedup(found[title], found["plain"])
         lines = [(here, tau, tau_uncertainty(found[title]), tau / fast, fast)]
-        for there in does_it_pay.load_all().values():
+        for there in does_it_pay.load_contests().values():
             stored = does_it_pay.speedups(there, T)
             if title in stored:
                 tokens, price, then = stored[title]

@@ -4,7 +4,7 @@
     draw_map(found, T, highlight="05")    # a chapter's, or those whose name holds these words
     python -m nanogpt.pictures.maps FILE  # map.png for the front page, map.json for the live one
 
-found: of nanogpt.does_it_pay.load. On a line from the origin all points have one speed-up.
+found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections import defaultdict
 from itertools import cycle
 from pathlib import Path
 
-from nanogpt.does_it_pay import PLAINLY, briefly, leaders, load, speedups, table_of
+from nanogpt.does_it_pay import PLAINLY, briefly, leaders, load_contest, speedups, table_of
 from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
 from nanogpt.terminal import Parser, run
 
@@ -193,7 +193,7 @@ def for_page(found):
 def main(argv=None, folder=Path(__file__).parent):
     p = Parser("Draw the map of the front page, and write what the live page draws.")
     p.add_argument("contest", help="a file that nanogpt.does_it_pay has saved")
-    found = load(p.parse_args(argv).contest)
+    found = load_contest(p.parse_args(argv).contest)
     shown = {loop: family for loop, family in chosen(found, 1).items() if family in FRONT}
     ax = draw_loops(
         new_axes(height=5.6), curves(found, 1), colors_of(found, 1, shown),
