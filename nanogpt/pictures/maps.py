@@ -197,8 +197,8 @@ def main(argv=None, folder=Path(__file__).parent):
     shown = {loop: family for loop, family in chosen(found, 1).items() if family in FRONT}
     ax = draw_loops(
         new_axes(height=5.6), curves(found, 1), colors_of(found, 1, shown),
-        f"Steeper is faster. Temperature 1, grey: all other methods\n({found['machine']})", dots=True,
-        names={loop: FRONT[family] for loop, family in shown.items()})
+        f"Steeper is faster. Temperature 1, grey: all other methods\n({found['machine']})",
+        dots=True, names={loop: FRONT[family] for loop, family in shown.items()})
     ax.figure.savefig(folder / "map.png", dpi=200)
     (folder / "map.json").write_text(json.dumps(for_page(found)) + "\n", encoding="utf-8")
 
