@@ -20,6 +20,7 @@ from dual_draft_routing import (
     BothHeads,
     HeadDrafter,
     HeadLevels,
+    RecordLevels,
     RoutedDrafter,
     RoutedLevels,
     best_nodes,
@@ -95,11 +96,18 @@ LOOPS = [
          family="one head", drawn=True, proof=((2,), (2, 1)), grow=grow_drawn_head),
     Loop("head 1 alone, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(HeadLevels(m.heads[0]), (1,) * k, sampler, dice), speculate, multi_round,
-         budgets=(4,), contest=(4, 6), family="half of two heads", drawn=True, greedy=True,
+         budgets=(4,), contest=(4, 6, 8), family="half of two heads", drawn=True, greedy=True,
+         grow=grow_drawn_head),
+    Loop("head 2 alone, chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(HeadLevels(m.heads[1]), (1,) * k, sampler, dice), speculate, multi_round,
+         budgets=(4,), contest=(4, 6, 8), family="half of two heads", drawn=True, greedy=True,
          grow=grow_drawn_head),
     Loop("routed heads, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(RoutedLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(4,), contest=(2, 4, 6, 8, 12), family="two heads", drawn=True, greedy=True),
+    Loop("routed by record, chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(RecordLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
+         budgets=(4,), contest=(4, 6, 8), family="two heads", drawn=True, greedy=True, learns=True),
 ]
 
 

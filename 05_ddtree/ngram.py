@@ -52,10 +52,13 @@ class LookupDrafter:
 
 
 class NgramTreeDrafter(LookupDrafter):
-    """The same tree from a table that has read another text, and learns nothing more."""
+    """The same tree from a table that has read another text, and learns nothing more.
 
-    def __init__(self, budget, table):
-        self.table = table
+    temperature: the table's; below 1 the tree is narrower and deeper, see ddtree.draft_temperature.
+    """
+
+    def __init__(self, budget, table, temperature=1.0):
+        self.table, self.temperature = table, temperature
         self.known = {}  # {context: its ranks}, made when it is first met
         super().__init__(budget)
 
@@ -64,7 +67,10 @@ class NgramTreeDrafter(LookupDrafter):
 
     def ranked(self, context):
         if context not in self.known:
-            self.known[context] = super().ranked(context)
+            scores, tokens = super().ranked(context)
+            scores = [score / self.temperature for score in scores]
+            total = math.log(math.fsum(map(math.exp, scores))) if scores else 0.0
+            self.known[context] = [score - total for score in scores], tokens
         return self.known[context]
 
     def observe(self, tokens, hidden, rows):

@@ -55,6 +55,8 @@ NGRAM = MEASURED / "ngram" / "xeon.json"
 # Of the Xeon in a third hour, T = 0 and 1: trees and chains of many shapes, the fixed tree among
 # them, beside the best of all other kinds.
 TREES = MEASURED / "trees" / "xeon.json"
+# In a fourth hour: heads, halves of a pair, both routers, and the 4-gram's chains and trees.
+HEADS = MEASURED / "heads" / "xeon.json"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
 HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)
