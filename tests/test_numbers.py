@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nanogpt.does_it_pay import (
+    HEADS,
     NGRAM,
     TREES,
     behind,
@@ -113,7 +114,8 @@ def texts():
 @pytest.mark.parametrize("path, text", [pytest.param(path, text, id=str(path.relative_to(ROOT)))
                                         for path, text in texts().items()])
 def test_every_number_of_a_method_stands_in_the_file(path, text):
-    files = {**load_contests(), "later": load_contest(NGRAM), "third": load_contest(TREES)}
+    files = {**load_contests(), "later": load_contest(NGRAM), "third": load_contest(TREES),
+             "fourth": load_contest(HEADS)}
     wrong, right = strangers(text, files)
     assert not wrong
     assert right >= LEAST.get(path, 0), "name the methods in full, or nobody looks them up"
