@@ -20,7 +20,7 @@ import platform
 import re
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 import torch
 
@@ -321,6 +321,28 @@ def span(files, T, method):
     fast = [speedups(found, T)[method][2] for found in files.values()
             if method in found["tables"].get(f"{T:g}", {"methods": ()})["methods"]]
     return min(fast), max(fast)
+
+
+def over_hours(files, T, kind):
+    """Of several contests on one machine: which method of a kind came nearest to the fastest of
+    all, on average of those that it ran in? -> its name, lowest and highest speed-up, and whether
+    it was the fastest, or level with it, in each; None if there is none of the kind.
+
+    files: {name: of load_contest}, those with this temperature count; kind: see groups.
+    """
+    # In parts of the fastest one's: who ran in a good hour only has nothing from that.
+    first = defaultdict(list)  # {method: for each contest, its share, and is it in front?}
+    for found in files.values():
+        if f"{T:g}" not in found["tables"]:
+            continue
+        fast, kinds = speedups(found, T), groups(found, T)
+        winner, level = leaders(found, T, kinds["all"])
+        for name in kinds.get(kind, ()):
+            first[name].append((fast[name][2] / fast[winner][2], name in (winner, *level)))
+    if not first:
+        return None
+    best = max(first, key=lambda name: mean(share for share, _ in first[name]))
+    return best, *span(files, T, best), all(front for _, front in first[best])
 
 
 def together(names, methods):

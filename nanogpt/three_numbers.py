@@ -12,6 +12,8 @@ A round costs its drafter's forwards and one forward of the target. As everywher
 
     speed-up = tokens a round / price of the round in plain steps
 
+For trees it was far too kind where a contest could check it, at temperature 0 and at 1.
+
 What is assumed: drafts are accepted independently, and a second guess, where the first one failed,
 is right half as often as a first one: in our contest more often at temperature 0, less at 1. And
 nothing but forwards takes time.
