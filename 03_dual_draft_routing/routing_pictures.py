@@ -18,7 +18,7 @@ from nanogpt.pictures.plots import (
 )
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import opinion
+from routing_room import RECORDS, opinion
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
@@ -27,18 +27,18 @@ NAMED = "each prompt's own head"  # who is told the kind
 
 
 def draw_says(known):
-    """What each head says that it will get, beside what it gets, kind by kind; below, how often it
-    is taken rightly and wrongly -> the Axes. known: of routing_room.tell."""
+    """What each head says that it will get, beside what it gets, kind by kind -> the Axes.
+    known: of routing_room.tell."""
     ax, places, names = new_axes(height=3.6), (0, 1, 2.4, 3.4), []
     for x, (kind, head) in zip(places, product(known, (0, 1)), strict=True):
         steps = [step for text in known[kind] for step in text.values()]
-        says, gets, right, wrong = opinion(steps, head)
+        says, gets = opinion(steps, head)[:2]
         color = HEADS[head]
         ax.bar(x - 0.2, says, 0.38, color="white", edgecolor=color, linewidth=2)
         ax.bar(x + 0.2, gets, 0.38, color=tint(color, 0.75))
         ax.text(x - 0.2, 0.06, f"says\n{says:.2f}", ha="center", fontsize="small")
         ax.text(x + 0.2, 0.06, f"gets\n{gets:.2f}", ha="center", fontsize="small")
-        names.append(f"{('verse', 'code')[head]} head\nright {right:.0%}\nwrong {wrong:.0%}")
+        names.append(f"{('verse', 'code')[head]} head")
     ax.set_xticks(places, names)
     for x, kind in ((0.5, "on verse"), (2.9, "on code")):
         ax.text(x, 1.8, kind, ha="center", weight="bold")
@@ -48,15 +48,15 @@ def draw_says(known):
 
 
 def draw_found(found, baseline="code head"):
-    """What each router gains over the better head: bars for texts of one kind, rings for joined
-    ones; the oracle's in three parts -> the Axes. found: of routing_room.replayed."""
+    """What each router gains over the better head: bars for texts of one kind, rings of three
+    for joined ones; the oracle's in three parts -> the Axes. found: of routing_room.replayed."""
     def percent(name, part="both"):
         return 100 * gain(found[name][part], found[baseline][part])[0]
 
     names = [name for name in found if name != baseline][::-1]
     ax = new_axes(height=3.9)
     for y, name in enumerate(names):
-        one, joined = percent(name), percent(name, "joined")
+        one = percent(name)
         color = INK if name in ("knows p", "the oracle", "one head for both") else BLUE
         ax.barh(y, one, color=tint(color, 0.35))
         if name == "the oracle":  # what it knows, what can be known, what the kind alone tells
@@ -65,13 +65,13 @@ def draw_found(found, baseline="code head"):
             ax.barh(y, kind, color=tint(BLUE, 0.35))
             ax.text(kind / 2, y, "the kind of text", ha="center", va="center", fontsize="small")
             ax.text((fair + one) / 2, y, "luck", ha="center", va="center", fontsize="small")
-        else:
-            ax.plot(joined, y, "o", color=INK, fillstyle="none")
-        ax.text(max(one, joined) + 0.6, y, f"{tau(found[name]['both']):.2f}", va="center")
+        elif name in ("the surer head", *RECORDS):
+            ax.plot(percent(name, "joined"), y, "o", color=INK, fillstyle="none")
+        ax.text(one + 0.6, y, f"{tau(found[name]['both']):.2f}", va="center")
     ax.set_yticks(range(len(names)), names)
     ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
     ax.set(xlabel="% more tokens than the code head alone\n"
-                  "(grey: no router; ring: the kind changes once)", xlim=(-1.5, 23.5))
+                  "(grey: no router; dark: single rounds;\nring: the kind changes once)", xlim=(-1.5, 23.5))
     ax.set_title(f"Of the oracle's {percent('the oracle'):.0f} percent, "
                  f"{percent(NAMED):.0f} are the kind of text", x=-0.35)
     return ax
