@@ -71,7 +71,8 @@ def draw_found(found, baseline="code head"):
     ax.set_yticks(range(len(names)), names)
     ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
     ax.set(xlabel="% more tokens than the code head alone\n"
-                  "(grey: no router; dark: single rounds;\nring: the kind changes once)", xlim=(-1.5, 23.5))
+                  "(grey: no router; dark: single rounds;\n"
+                  "ring: the kind changes once)", xlim=(-1.5, 23.5))
     ax.set_title(f"Of the oracle's {percent('the oracle'):.0f} percent, "
                  f"{percent(NAMED):.0f} are the kind of text", x=-0.35)
     return ax
