@@ -20,6 +20,7 @@ from nanogpt.pictures.plots import (
     INK,
     MONO,
     NEWLINE,
+    ORANGE,
     RED,
     SKY,
     canvas,
@@ -141,14 +142,15 @@ def print_mended(wrong, right, told):
 
 
 def print_rivals(found, ours, others):
-    """The loops of a stored contest beside one of them, fastest first: who is ahead of it?
+    """The speed-ups of loops in a stored contest, fastest first: who is ahead of one of them?
 
     found: of nanogpt.does_it_pay.load_contest, a column for each temperature; ours, others: loops
     with their chapters, as in "01 chain of {}, bigram". A loop has the budget that is best at the
-    temperature, which stands before its tokens.
+    temperature, which stands before its speed-up.
     """
     columns = {T: verdicts(found, float(T), ours, others) for T in found["tables"]}
-    print_table(["best n: tokens / price = speed-up", *(f"T = {T}" for T in columns)], [
+    print_table([f"best n: speed-up, beside {ours[3:].format('n')}", *(
+        f"T = {T}" for T in columns)], [
         [name.format("n").replace(" of the same pass", ""), *(
             column[name][1] if name in column else "" for column in columns.values())]
         for name in sorted((ours, *others), key=lambda name: -max(
@@ -164,9 +166,9 @@ def verdicts(found, T, ours, others):
             f"{line.get('chapter')} {line.get('loop')}")])}
     more = behind(found, T, best[ours])
     for name, method in best.items():
-        tokens, price, quotient = fast[method][:3]
-        said[name] = quotient, (f"{lines[method]['budget']}: {tokens:.2f} / {price:.2f} = "
-                                f"{quotient:.2f}x "
+        quotient, size = fast[method][2], lines[method]["budget"]
+        shape = "-".join(map(str, size)) if isinstance(size, list) else size
+        said[name] = quotient, (f"{shape}: {quotient:.2f}x "
                                 f"{'' if name == ours else verdict(*more[method]):6}")
     return said
 
@@ -184,16 +186,17 @@ def stored_gains(found, one, other, budgets):
     print_table(["nodes", *budgets], rows)
 
 
-def draw_same_rows(found, loops, titles):
+def draw_same_rows(found, panels):
     """Tokens a round over the number of drafts, with two standard errors -> the Axes, side by side.
 
-    found: of nanogpt.does_it_pay.load_contest; loops: {"05 DDTree, {} nodes": what is said of it};
-    titles: one for each temperature.
+    found: of nanogpt.does_it_pay.load_contest; panels: one for each temperature, {title: {"05
+    DDTree, {} nodes": what is said of it}}.
     """
-    axes = new_axes(width=8.4, height=3.8, columns=len(titles))
-    styles = (BLUE, "-"), (FAINT, "--"), (INK, "-"), (SKY, "--")
-    for ax, T, title in zip(axes, found["tables"], titles, strict=True):
-        for (loop, says), (color, line) in zip(loops.items(), styles, strict=True):
+    axes = new_axes(width=8.4, height=3.8, columns=len(panels))
+    styles = {"fixed tree": (FAINT, "--"), "chain": (INK, "-"), "draws": (SKY, "--")}
+    for ax, T, (title, loops) in zip(axes, found["tables"], panels.items(), strict=True):
+        for loop, says in loops.items():
+            color, line = styles.get(says, (BLUE, "-"))
             if found_taus := taus(found, float(T), loop[:2], loop[3:]):
                 sizes = [n for n in sorted(found_taus) if n <= 31]
                 ax.errorbar(sizes, [found_taus[n] for n in sizes], [
@@ -231,10 +234,10 @@ def mass(probs, prefix):
     return prod(row[rank] for row, rank in zip(probs, prefix, strict=False))
 
 
-def draw_heap(ax, popped, waiting, label, left=28):
+def draw_heap(ax, popped, waiting, label, badge=(-28, 8)):
     """One state of the heap: the tree in blue with the order of its pops, dashed what waits.
 
-    left: of a node, so many points from its middle its number stands -> {prefix: its place}.
+    badge: so many points from a node's middle its number stands -> {prefix: its place}.
     """
     rows = sorted({(), *popped, *waiting}, key=lambda u: (len(u), u))
     heights = tree_rows([[i for i, u in enumerate(rows) if u and u[:-1] == parent]
@@ -248,7 +251,7 @@ def draw_heap(ax, popped, waiting, label, left=28):
                 bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
                       "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
     for order, u in enumerate(popped, 1):
-        ax.annotate(order, places[u], (-left, 8), textcoords="offset points", color="white",
+        ax.annotate(order, places[u], badge, textcoords="offset points", color="white",
                     ha="center", va="center",
                     bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
     ax.set_ylim(max(heights) + 0.5, -0.7)
@@ -280,17 +283,21 @@ def draw_pop(probs, names):
 
 
 def draw_lost(names, probs, popped, target):
-    """A real tree of the heap, grey where the target gives a node next to nothing -> the Axes.
+    """A real tree of the heap, each node with its mass and, in orange, with what the target gives
+    it; grey where that is next to nothing -> the Axes.
 
     names: of each slot the letters by rank; probs, popped: see replay; target: what the target
     gives each prefix, in the order of `popped`.
     """
     lost = {u for u, p in zip(popped, target, strict=True) if p < 0.005}
-    ax = new_axes(height=4.6)
+    ax = new_axes(height=5.2)
     places = draw_heap(ax, popped, lost, lambda u: "t" if not u else (
         "t" + "".join(slot[rank] for slot, rank in zip(names, u, strict=False))
-        + f" {two_digits(mass(probs, u))}"), left=36)
-    return canvas(ax, f"Twelve of 931 million; {len(lost)} of them are lost (dashed)",
+        + f" {two_digits(mass(probs, u))}"), badge=(-12, 15))
+    for u, p in zip(popped, target, strict=True):
+        ax.annotate(two_digits(p), places[u], (-4, -18), textcoords="offset points", color=ORANGE,
+                    ha="center", va="center")
+    return canvas(ax, f"Orange: what the target gives; {len(lost)} of the twelve are lost",
                   (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
 
 
