@@ -295,8 +295,8 @@ def draw_lost(names, probs, popped, target):
         "t" + "".join(slot[rank] for slot, rank in zip(names, u, strict=False))
         + f" {two_digits(mass(probs, u))}"), badge=(-12, 15))
     for u, p in zip(popped, target, strict=True):
-        ax.annotate(two_digits(p), places[u], (-4, -18), textcoords="offset points", color=ORANGE,
-                    ha="center", va="center")
+        ax.annotate(two_digits(p), places[u], (16 if u[1:] else -4, -18), color=ORANGE,
+                    textcoords="offset points", ha="center", va="center")
     return canvas(ax, f"Orange: what the target gives; {len(lost)} of the twelve are lost",
                   (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
 
