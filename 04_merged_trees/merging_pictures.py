@@ -100,7 +100,8 @@ def draw_rows(found, rival="one head for both"):
                         color=color, linestyle=style, label=name, marker="o", markersize=4,
                         elinewidth=0.8)
         ax.axhline(0, color=plots.INK, linewidth=1.4)
-        ax.set(xticks=range(len(tables)), xticklabels=tables, ylim=(-21, 5))
+        ax.text(len(tables) - 0.9, 0, "one head", va="bottom", ha="right", color=plots.INK)
+        ax.set(xticks=range(len(tables)), xticklabels=tables, ylim=(-18, 4))
         plots.plain_frame(ax, f"{kind}: {title}", "draft rows", "% more tokens than one head")
     panels[0].legend(frameon=False, loc="lower right", ncols=2)
     return panels

@@ -117,7 +117,9 @@ def positions(target, kinds, heads, sampler, most, count=24):
 
     kinds, heads: see get_kinds; most: draft rows of a tree.
     """
-    drafter = BothHeads([HeadDrafter(head, budget=most) for head in heads.values()])
+    # With three children a node, 32 rows are too many for one head's tree, and the union would win
+    # by its width alone.
+    drafter = BothHeads([HeadDrafter(head, top_k=6, budget=most) for head in heads.values()])
     for kind, name in enumerate(("verse", "code")):
         prompts = held_out_prompts(kinds[name], count)
         for i, text in enumerate(plain_texts(target, prompts, sampler)):
