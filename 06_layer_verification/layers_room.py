@@ -62,7 +62,7 @@ from layer_verification import (
     stop_probabilities,
 )
 from nanogpt.chapter import Loop
-from nanogpt.does_it_pay import leaders, speedups
+from nanogpt.does_it_pay import behind, leaders, speedups, table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -349,26 +349,37 @@ def print_wrong(rules, p, q):
 
 # Chapter 01's rule and block verification on one drafter's chains, each in one loop.
 JUDGES = {
-    "57K GPT": ("01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
     "one head": ("03 one head, chain of {}", "06 one head, chain of {}, BV"),
+    "two heads": ("03 routed heads, chain of {}", "06 routed heads, chain of {}, BV"),
+    "4-gram": ("01 chain of {}, 4-gram", "06 chain of {}, 4-gram, block verification"),
+    "57K GPT": ("01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
 }
+LENGTHS = (4, 6, 8, 12, 16)
 
 
-def at_stored_prices(gains, files, who):
-    """Recorded tokens over a round's stored price: how fast each rule is, without the luck of a
-    contest's texts -> {file: ({K: percent} of chapter 01's rule, of block verification)}, where 0
-    is the first at its best length.
+def judged_twice(contests, who):
+    """One drafter's chains in stored contests, judged by chapter 01's rule and by block
+    verification, at temperatures 0.6 and 1 -> pairs and bests.
 
-    gains: of gains_by_length, at temperature 1; files: {name: of load_contest}; who: of JUDGES.
+    pairs: [(K, percent of the time saved, its two standard errors), ..], text by text; bests: how
+    many percent faster block verification is, each rule at its own best length, for each contest
+    and temperature. contests: a list of load_contest's; who: of JUDGES.
     """
-    lines = {}
-    for file, contest in files.items():
-        fast = speedups(contest, 1)
-        both = [{K: found[i] / fast[name.format(K)][1] for K, found in gains.items()
-                 if JUDGES[who][1].format(K) in fast} for i, name in enumerate(JUDGES[who])]
-        best = max(both[0].values())
-        lines[file] = [{K: 100 * (x / best - 1) for K, x in rule.items()} for rule in both]
-    return lines
+    pairs, bests = [], []
+    for found, T in product(contests, (0.6, 1)):
+        if f"{T:g}" not in found["tables"]:
+            continue
+        lines, fast = table_of(found, T), speedups(found, T)
+        old, new = ({K: name.format(K) for K in LENGTHS if name.format(K) in lines}
+                    for name in JUDGES[who])
+        for K in old.keys() & new.keys():
+            saved, error = behind(found, T, old[K])[new[K]]
+            unit = sum(lines[old[K]]["ms"]) / len(lines[old[K]]["ms"]) / found["tokens"] / 100
+            pairs.append((K, -saved / unit, error / unit))
+        if old and new:
+            a, b = (max(fast[name][2] for name in names.values()) for names in (old, new))
+            bests.append(100 * (b / a - 1))
+    return pairs, bests
 
 
 def print_rivals(files, names):

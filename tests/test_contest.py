@@ -592,16 +592,16 @@ def test_how_far_each_method_is_ahead(capsys):
     assert row.split()[3] == "+50.0%"
 
 
-def test_two_rules_at_stored_prices(monkeypatch, capsys):
-    """Rounds of 2 and of 4 drafts cost 1.25 and 2.5625. The table's mark: who is level with the
-    fastest."""
+def test_two_rules_on_one_drafters_chains(monkeypatch, capsys):
+    """Chains of 4 take 12.2 and 8.3 ms, the head 8 and 13: .25 ms of 10.25 more, on average. The
+    table's mark: level with the fastest."""
     monkeypatch.setitem(layers_room.JUDGES, "who", (
-        "01 chain of {}, 57K GPT", "01 chain of 4, 57K GPT"))
-    mine, other = layers_room.at_stored_prices(
-        {2: (2.0, 3.0, 50, 1), 4: (3.2, 4.0, 25, 1)}, {"one": contest()}, "who")["one"]
-    assert mine == pytest.approx({2: 0, 4: 100 * (3.2 / 2.5625 / 1.6 - 1)})
-    assert other == pytest.approx({2: 100 * (3 / 2.5625 / 1.6 - 1),
-                                   4: 100 * (4 / 2.5625 / 1.6 - 1)})
+        "01 chain of {}, 57K GPT", "03 one head, 8 nodes"))
+    contests = [contest(), contest(T="0")]  # at temperature 0 nothing is drawn
+    (K, saved, error), = layers_room.judged_twice(contests, "who")[0]
+    assert (K, saved, error) == pytest.approx((4, -100 * 0.25 / 10.25, 100 * 8.9 / 10.25))
+    best, = layers_room.judged_twice(contests, "who")[1]  # both at their best
+    assert best == pytest.approx(100 * ((32 / 21) / 1.5609756 - 1))
     layers_room.print_rivals({"one": contest()}, list(LINES)[2:])
     assert [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[2:]] == [
         ["2.00", "1.60x", "*"], ["GPT", "4.00", "1.56x"], ["2.00", "1.52x", "*"]]
