@@ -46,7 +46,7 @@ def draw_forward(scene, text_of, notes):
         ax.text(0, -2.1 - 0.9 * line, f"{name}: {notes[name]}, writes \u201c{wrote}\u201d",
                 va="top", fontsize=10, parse_math=False)
         x += len(rows)
-    return canvas(ax, f"One forward, {x} rows, four requests", (-0.3, x + 0.3),
+    return canvas(ax, f"One forward of {x} rows serves four requests", (-0.3, x + 0.3),
                   (-2.1 - 0.9 * len(scene), 1.1))
 
 
@@ -104,8 +104,8 @@ def draw_prices(found, drafts=(4, 8)):
         ax.minorticks_off()
         ax.text(readers[0] * 1.15, 0.5, "forward", va="center")
         ax.text(readers[0] * 1.15, (forward[0] + costs[0]) / 2, "drafting", va="center")
-    axes[0].text(readers[1], 4.1, "tokens a round", color=BLUE)
-    axes[0].set_ylabel("plain rounds")
+    axes[0].text(readers[1], 4.1, "tokens of a reader", color=BLUE)
+    axes[0].set_ylabel("tokens; time in plain rounds")
     axes[0].figure.suptitle("A crowd makes the forward longer; the drafts bring the same",
                             x=0.02, ha="left", fontsize=12)
     return axes
