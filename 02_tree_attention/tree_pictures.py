@@ -3,11 +3,12 @@
 import torch
 
 from chain_specdec import residual
-from nanogpt.does_it_pay import speedup_error, speedups, table_of
+from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES, SPARE
 from nanogpt.pictures.plots import (
     BLUE,
+    FAINT,
     GREY,
     INK,
     MONO,
@@ -61,35 +62,32 @@ def draw_turns(p, q, tokens):
 
 
 def draw_shapes(found):
-    """Speed-up at T = 1 over the drafts of a round, all drawn and in this chapter's loop, with two
-    standard errors over the texts. -> Axes
-
-    found: a stored contest.
-    """
-    ax, fast, lines = new_axes(height=4), speedups(found, 1), table_of(found, 1)
-    kinds = {"chain": {}, "tree": {}, "side shoots": {}}
-    for name, line in lines.items():
-        if line.get("loop") in (LOOPS[1].name, LOOPS[2].name):
-            kind = "side shoots" if "shoots" in name else "tree" if "tree 2" in name else "chain"
-            kinds[kind][name] = round(line["drafts"])
-    ticks = sorted({drafts for names in kinds.values() for drafts in names.values()})
-    for (kind, names), color, shift in zip(kinds.items(), (FIRST, SECOND, SPARE[0]),
-                                           (0, 0.18, -0.18), strict=True):
-        at = [ticks.index(drafts) + shift * (1 + i % 2) for i, drafts in enumerate(names.values())]
-        high = [fast[name][2] for name in names]
-        error = [speedup_error(found, 1, name) for name in names]
-        ax.errorbar(at, high, error, fmt="o-" if kind == "chain" else "o", color=color, capsize=3,
-                    markersize=4, label=kind)
-        for x, y, off, name in zip(at, high, error, names, strict=True):
-            if kind == "tree":  # its shape stands above its bar; two that are in the way, below
-                up = 1 if len(lines[name]["budget"]) > 2 else -1
-                ax.annotate(name.split()[3].strip(","), (x, y + up * off), (0, 8 * up), color=color,
-                            textcoords="offset points", ha="center", va="center")
-    ax.axhline(1, color=INK, linewidth=1.4)
-    ax.set_xticks(range(len(ticks)), ticks)
-    ax.legend(loc="lower left", frameon=False)
-    return plain_frame(ax, "The best chain and the best trees are level",
-                       f"drafts of a round; {found['machine']}", "speed-up")
+    """Tokens a round over the price of the round at T = 1, all drawn: every shape in this chapter's
+    loop, and the chains in chapter 01's; lines of equal speed-up. found: a contest. -> Axes"""
+    ax, fast, best = new_axes(height=4.6), speedups(found, 1), []
+    for kind, begins, look, color, at in (
+            ("chain", "02 drawn tree 1", "o-", FIRST, (8, -12)),
+            ("tree", "02 drawn tree 2", "o", SECOND, (8, -12)),
+            ("side shoots", "02 chain", "s", SPARE[0], (-4, 8)),
+            ("chain, chapter 01's loop", "01 chain", "o--", FAINT, (-14, 2))):
+        points = {name: fast[name] for name in fast
+                  if name.startswith(begins) and name.endswith("57K GPT")}
+        tokens, price, _ = zip(*points.values(), strict=True)
+        ax.plot(price, tokens, look, color=color, label=kind)
+        top = max(points, key=lambda name: fast[name][2])
+        best.append(round(fast[top][2], 2))
+        for name in {top, max(points, key=lambda name: points[name][1])}:
+            line = table_of(found, 1)[name]
+            said = "-".join(map(str, line["budget"])) if kind == "tree" else f"{line['drafts']:.0f}"
+            ax.annotate(said, points[name][1::-1], at, color=color, textcoords="offset points")
+    for ray in sorted({1, best[0], best[-1]}):
+        ax.plot([0, 6], [0, 6 * ray], color=GREY, zorder=0)
+        ax.text(4.65 / ray, 4.65, f"{ray:g}x", ha="center", va="center",
+                bbox={"color": "white", "pad": 1})
+    ax.set(xlim=(1, 5.4), ylim=(1.2, 4.8))
+    ax.legend(loc="lower right", frameon=False)
+    return plain_frame(ax, "In one loop the best chain and tree lie on one ray",
+                       "price of a round, in plain steps", "tokens a round")
 
 
 def draw_shape(shape, chances):

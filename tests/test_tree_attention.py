@@ -176,11 +176,33 @@ def test_the_best_chain_and_the_best_tree_are_level_in_one_code(T, chain, tree):
 def test_the_picture_of_shapes_holds_what_was_measured():
     found = load_contest(TREES)
     ax, fast = tree_pictures.draw_shapes(found), speedups(found, 1)
-    drawn = [y for kind in ax.containers for y in kind[0].get_ydata()]
-    assert sorted(drawn) == sorted(fast[name][2] for name in fast if name.startswith("02 drawn")
-                                   or "shoots" in name)
-    assert [label.get_text() for label in ax.texts] == [
-        "2-1", "2-2", "2-1-1", "2-2-1", "2-1-1-1", "2-2-1-1", "2-2-2-2"]
+    drawn = sorted(y for line in ax.lines[:4] for y in line.get_ydata())
+    assert drawn == sorted(fast[name][0] for name in fast if name.endswith("57K GPT") and (
+        name.startswith(("01 chain", "02 drawn")) or "shoots" in name))
+    assert [label.get_text() for label in ax.texts][-3:] == ["1x", "1.37x", "1.58x"]
+
+
+def test_the_price_of_a_shape_is_what_the_lesson_says():
+    """A plane through the prices of all drawn shapes in one loop: start, level, draft."""
+    found = load_contest(TREES)
+    fast, points = speedups(found, 1), []
+    for name, line in table_of(found, 1).items():
+        if line.get("chapter") == "02" and line["drawn"] and line["family"] == "57K GPT":
+            shape = line["budget"]
+            if isinstance(shape, int):  # side shoots
+                shape = best_shape(shape, tree_room.CHANCES)
+                depth = max_depth(shape)
+            else:
+                depth = len(shape)
+            points.append((1, depth, line["drafts"], fast[name][1]))
+    *terms, price = torch.tensor(points, dtype=torch.float64).T
+    fit = torch.linalg.lstsq(torch.stack(terms, 1), price[:, None]).solution.flatten()
+    assert fit.tolist() == pytest.approx([1.45, 0.15, 0.05], abs=0.01)
+    assert len(points) == 17 and (torch.stack(terms, 1) @ fit - price).abs().max() < 0.25
+
+
+def max_depth(shape):
+    return max((1 + max_depth(child) for child in shape), default=0)
 
 
 @pytest.mark.parametrize("found", MACHINES)
