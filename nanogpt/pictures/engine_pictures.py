@@ -46,6 +46,10 @@ def draw_forward(scene, text_of, notes):
         ax.text(0, -2.1 - 0.9 * line, f"{name}: {notes[name]}, writes \u201c{wrote}\u201d",
                 va="top", fontsize=10, parse_math=False)
         x += len(rows)
+    for place, color, meaning in ((0, FAINT, "prompt"), (4.5, ORANGE, "root"),
+                                  (8, BLUE, "accepted draft"), (15, GREY, "rejected draft")):
+        ax.scatter(place + 0.4, -1.55, marker="s", s=64, color=tint(color, 0.35), edgecolor=color)
+        ax.text(place + 0.9, -1.55, meaning, va="center", fontsize=9)
     return canvas(ax, f"One forward of {x} rows serves four requests", (-0.3, x + 0.3),
                   (-2.1 - 0.9 * len(scene), 1.1))
 
