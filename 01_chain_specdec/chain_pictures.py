@@ -74,7 +74,7 @@ def draw_reading(found):
     """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
     curve = dict(found["tables"]["1"]["curve"])
     read = interpolate(curve, 5) / curve[1]
-    return draw_times(f"Reading five costs {read:.2f}, not 5", {
+    return draw_times(f"Reading five costs about {read:.2f}, not 5", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.2f} c(1)": [(read, "verify", "5 rows")]})
 
@@ -112,22 +112,21 @@ def draw_repair(title, target_probs, parts):
     return plain_frame(ax, title, None, "probability")
 
 
-def draw_foretold(found):
-    """Tokens a round over K: measured, and by the one alpha of chains of 4. -> Axes
+def draw_foretold(found, alpha):
+    """Tokens a round over K: measured, and by one alpha, an overlap of p and q. -> Axes
 
     found: a stored contest; its T = 1, with two standard errors over the texts.
     """
     loop, ax = LOOPS[0], new_axes(height=3)
-    said = foretold(taus(found, 1, "01", loop.name))
+    said = foretold(taus(found, 1, "01", loop.name), alpha)
     ks, (curve, points) = list(said), zip(*said.values(), strict=True)
     ax.plot(ks, curve, color=INK, label="foretold")
     ax.errorbar(ks, points, [tau_error(found, 1, f"01 {loop.title(k)}") for k in ks], fmt="o",
                 color=FAMILIES[loop.family], capsize=4, label="measured")
     ax.set_xticks(ks)
     ax.legend(loc="lower right", frameon=False)
-    # A chain of 1 yields 1 + alpha.
-    return plain_frame(ax, f"One alpha, {curve[0] - 1:.2f}, from K = 4 alone, foretells all "
-                       "lengths", "K, the drafts of a round", "tau")
+    return plain_frame(ax, f"The overlap, {alpha:.2f}, foretells tau a little too high (T = 1)",
+                       "K, the drafts of a round", "tau")
 
 
 def draw_every_k(found):

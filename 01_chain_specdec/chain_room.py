@@ -24,7 +24,6 @@ from nanogpt.exact.slips import changed, replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias, random_gpt
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler
-from nanogpt.three_numbers import alpha_of
 from nanogpt.train import get_gpt
 from text_table import NgramDraft, TextTable
 
@@ -168,12 +167,11 @@ def round_in_steps(found, name, T=1):
         tau, draft / step, alone / step, verify / step, price)]
 
 
-def foretold(measured, k=4):
-    """alpha from chains of k alone: what does it say of shorter and longer ones?
+def foretold(measured, alpha):
+    """What one alpha says of chains of all lengths.
 
     measured: {K: tokens a round}, of nanogpt.does_it_pay.taus -> {K: (foretold, measured)}.
     """
-    alpha = alpha_of(measured[k], k)
     return {K: (expected_tokens(alpha, K), tokens) for K, tokens in measured.items()}
 
 
