@@ -370,9 +370,9 @@ def judged_twice(contests, who):
         if f"{T:g}" not in found["tables"]:
             continue
         lines, fast = table_of(found, T), speedups(found, T)
-        old, new = ({K: name.format(K) for K in LENGTHS if name.format(K) in lines}
+        old, new = ({K: name.format(K) for K in (1, 2, 3, *LENGTHS) if name.format(K) in lines}
                     for name in JUDGES[who])
-        for K in old.keys() & new.keys():
+        for K in old.keys() & new.keys() & set(LENGTHS):
             saved, error = behind(found, T, old[K])[new[K]]
             unit = sum(lines[old[K]]["ms"]) / len(lines[old[K]]["ms"]) / found["tokens"] / 100
             pairs.append((K, -saved / unit, error / unit))
