@@ -434,12 +434,13 @@ def accepted_shape(passes, texts, budget):
 
 
 def shapes(network, texts, tokens=64):
-    """-> shape(n, T): the n prefixes that these texts, token ids, would have accepted most."""
+    """-> shape(n, T): the n prefixes that these texts, token ids, would have accepted most, counted
+    in the rounds of this same shape."""
     @cache
-    def watched(T):
+    def watched(T, shape):
         passes, behind = [], []
         for seed, prompt in enumerate(texts):
-            watch = Watched(network, [(0,)], draft_temperature(T))
+            watch = Watched(network, shape, draft_temperature(T))
             found = collect(speculate(network.target, watch, prompt, Sampler(T), Dice(seed), walk),
                             tokens)
             ends = accumulate((len(step.tokens) for step in found.steps[:-1]), initial=1)
@@ -447,7 +448,16 @@ def shapes(network, texts, tokens=64):
             behind += [found.tokens[end:][:network.config.length] for end in ends]
         return passes, behind
 
-    return lambda n, T: accepted_shape(*watched(T), n)
+    @cache
+    def shape(n, T):
+        found, before = ((0,),), None
+        for _ in range(4):  # where its rounds begin depends on the shape: until it stays
+            if found == before:
+                break
+            found, before = tuple(accepted_shape(*watched(T, found), n)), found
+        return found
+
+    return shape
 
 
 @torch.inference_mode()

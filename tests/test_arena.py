@@ -498,10 +498,9 @@ def test_every_test_of_a_hunt_can_be_asked(level):
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [1, 2, 3])
 def test_a_hunt_is_won_by_number(level):
-    number, first = 0, ""
-    while "is right" not in first:
-        number += 1
-        done = run("--hunt", level, "--seed", 1, "--answer", number)
-        first = done.stdout.splitlines()[-1]
-        assert done.returncode == (0 if "is right" in first else 1), done.stderr
+    played = hunt.Hunt(level, 1)
+    for one, status in (played.found, 0), (played.right, 1):
+        done = run("--hunt", level, "--seed", 1, "--answer", played.options.index(one) + 1)
+        assert done.returncode == status, done.stderr
+        assert ("is right" in done.stdout.splitlines()[-1]) == (status == 0)
     assert run("--hunt", level, "--answer", 99).returncode == 2
