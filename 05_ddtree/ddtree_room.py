@@ -450,12 +450,10 @@ def shapes(network, texts, tokens=64):
 
     @cache
     def shape(n, T):
-        found, before = ((0,),), None
-        for _ in range(4):  # where its rounds begin depends on the shape: until it stays
-            if found == before:
-                break
-            found, before = tuple(accepted_shape(*watched(T, found), n)), found
-        return found
+        tried = [((0,),)]
+        for _ in range(4):  # where its rounds begin depends on the shape, so it is counted again
+            tried.append(tuple(accepted_shape(*watched(T, tried[-1]), n)))
+        return min(tried[1:], key=lambda one: len(watched(T, one)[0]))  # in the fewest rounds
 
     return shape
 

@@ -57,6 +57,8 @@ NGRAM = MEASURED / "ngram" / "xeon.json"
 TREES = MEASURED / "trees" / "xeon.json"
 # In a fourth hour: heads, halves of a pair, both routers, and the 4-gram's chains and trees.
 HEADS = MEASURED / "heads" / "xeon.json"
+# In a fifth, T = 0 and 1: all that one pass can bring, the fixed tree counted in its own rounds.
+BLOCK = MEASURED / "block" / "xeon.json"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
 HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nanogpt.does_it_pay import (
+    BLOCK,
     HEADS,
     NGRAM,
     TREES,
@@ -115,7 +116,7 @@ def texts():
                                         for path, text in texts().items()])
 def test_every_number_of_a_method_stands_in_the_file(path, text):
     files = {**load_contests(), "later": load_contest(NGRAM), "third": load_contest(TREES),
-             "fourth": load_contest(HEADS)}
+             "fourth": load_contest(HEADS), "fifth": load_contest(BLOCK)}
     wrong, right = strangers(text, files)
     assert not wrong
     assert right >= LEAST.get(path, 0), "name the methods in full, or nobody looks them up"
