@@ -111,6 +111,9 @@ def accepted(trees, scores, future, kind, n):
             "the oracle": max(alone[:2])}
 
 
+WIDTH = 6  # children a node in these experiments
+
+
 def positions(target, kinds, heads, sampler, most, count=24):
     """`count` plain texts of each kind, 128 tokens behind their prompts, and what each head would
     draft below each token: yields kind, number of the text, root, trees, scores, what comes next.
@@ -119,7 +122,7 @@ def positions(target, kinds, heads, sampler, most, count=24):
     """
     # With three children a node, 32 rows are too many for one head's tree, and the union would win
     # by its width alone.
-    drafter = BothHeads([HeadDrafter(head, top_k=6, budget=most) for head in heads.values()])
+    drafter = BothHeads([HeadDrafter(head, top_k=WIDTH, budget=most) for head in heads.values()])
     for kind, name in enumerate(("verse", "code")):
         prompts = held_out_prompts(kinds[name], count)
         for i, text in enumerate(plain_texts(target, prompts, sampler)):
