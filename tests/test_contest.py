@@ -603,8 +603,8 @@ def test_two_rules_on_one_drafters_chains(monkeypatch, capsys):
     contests = [contest(), contest(T="0")]  # at temperature 0 nothing is drawn
     (K, saved, error), = layers_room.judged_twice(contests, "who")[0]
     assert (K, saved, error) == pytest.approx((4, -100 * 0.25 / 10.25, 100 * 8.9 / 10.25))
-    best, = layers_room.judged_twice(contests, "who")[1]  # both at their best
-    assert best == pytest.approx(100 * ((32 / 21) / 1.5609756 - 1))
+    best, = layers_room.judged_twice(contests, "who")[1]  # both at their best: chains of 2
+    assert best == pytest.approx(100 * ((32 / 21) / 1.6 - 1))
     layers_room.print_rivals({"one": contest()}, list(LINES)[2:])
     assert [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[2:]] == [
         ["2.00", "1.60x", "*"], ["GPT", "4.00", "1.56x"], ["2.00", "1.52x", "*"]]
