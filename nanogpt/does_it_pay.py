@@ -52,13 +52,15 @@ from nanogpt.three_numbers import alpha_of
 MEASURED = Path(__file__).parent / "measured"
 # Of the Xeon in another hour: chains of all kinds, and some trees. The 4-gram came after the rest.
 NGRAM = MEASURED / "ngram" / "xeon.json"
-# Of the Xeon in a third hour, T = 0 and 1: trees and chains of many shapes, the fixed tree among
-# them, beside the best of all other kinds.
+# Of the Xeon in a third hour, T = 0 and 1: trees and chains of many shapes, beside the best
+# of all other kinds.
 TREES = MEASURED / "trees" / "xeon.json"
 # In a fourth hour: heads, halves of a pair, both routers, and the 4-gram's chains and trees.
 HEADS = MEASURED / "heads" / "xeon.json"
 # In a fifth, T = 0 and 1: all that one pass can bring, the fixed tree counted in its own rounds.
 BLOCK = MEASURED / "block" / "xeon.json"
+HOURS = {"xeon": MEASURED / "xeon.json", "ngram": NGRAM, "trees": TREES, "heads": HEADS,
+         "block": BLOCK}  # all of the Xeon
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
 HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)
@@ -191,6 +193,11 @@ def load_contests(folder=MEASURED):
     return {path.stem: load_contest(path) for path in sorted(folder.glob("*.json"))}
 
 
+def load_hours():
+    """{name: what it holds}, all contests of the Xeon."""
+    return {name: load_contest(path) for name, path in HOURS.items()}
+
+
 def save(path, found):
     """Write what a contest has found, a line a method."""
     text = json.dumps(found, separators=(",", ":")).replace('},"', '},\n"')
@@ -308,7 +315,7 @@ def groups(found, T):
 
 def decide(files, T):
     """Who should be taken? -> {group: {file: (best, level, lowest and highest speed-up of the best
-    over all files)}}. files: {name: of load}, those with this temperature count."""
+    over all files)}}. files: {name: of load_contest}, those with this temperature count."""
     files = {name: found for name, found in files.items() if f"{T:g}" in found["tables"]}
     decided = defaultdict(dict)
     for file, found in files.items():

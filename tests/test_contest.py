@@ -23,16 +23,13 @@ from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import Generation, Step, collect
 from nanogpt.does_it_pay import (
-    BLOCK,
-    HEADS,
-    NGRAM,
-    TREES,
     contestants,
     decide,
     groups,
     leaders,
     load_contest,
     load_contests,
+    load_hours,
     main,
     over_hours,
     span,
@@ -68,8 +65,7 @@ YOUNGER = set()  # loops that no stored contest holds yet, in chapters of which 
 
 def test_every_loop_stands_in_a_stored_contest_or_is_younger():
     stored = {(line["chapter"], line["loop"])
-              for found in [*load_contests().values(),
-                            *map(load_contest, (NGRAM, TREES, HEADS, BLOCK))]
+              for found in [*load_contests().values(), *load_hours().values()]
               for table in found["tables"].values() for line in table["methods"].values()
               if "loop" in line}
     measured = {number for number, _ in stored}

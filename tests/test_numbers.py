@@ -14,13 +14,9 @@ from pathlib import Path
 import pytest
 
 from nanogpt.does_it_pay import (
-    BLOCK,
-    HEADS,
-    NGRAM,
-    TREES,
     behind,
-    load_contest,
     load_contests,
+    load_hours,
     span,
     speedups,
     table_of,
@@ -115,9 +111,7 @@ def texts():
 @pytest.mark.parametrize("path, text", [pytest.param(path, text, id=str(path.relative_to(ROOT)))
                                         for path, text in texts().items()])
 def test_every_number_of_a_method_stands_in_the_file(path, text):
-    files = {**load_contests(), "later": load_contest(NGRAM), "third": load_contest(TREES),
-             "fourth": load_contest(HEADS), "fifth": load_contest(BLOCK)}
-    wrong, right = strangers(text, files)
+    wrong, right = strangers(text, {**load_contests(), **load_hours()})
     assert not wrong
     assert right >= LEAST.get(path, 0), "name the methods in full, or nobody looks them up"
 

@@ -45,7 +45,7 @@ def record(steps, prompt, rounds):
     for _ in range(rounds):
         step = next(steps)
         found.append(Recorded(text, step.detail.drafted, step.detail.draft_probs,
-                           step.detail.target_probs, step.tokens))
+                              step.detail.target_probs, step.tokens))
         text = text + step.tokens
     return found
 

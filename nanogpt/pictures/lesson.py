@@ -107,7 +107,7 @@ def load_gpt(size):
 
 @cache
 def contest():
-    """The stored contest of all methods of which the lessons speak, the EPYC's. See load."""
+    """The stored contest of all methods of which the lessons speak, the EPYC's."""
     return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 
