@@ -313,6 +313,15 @@ def groups(found, T):
     return {group: names for group, names in parts.items() if names}
 
 
+def by_chapter(found, T):
+    """{chapter: {family: names}}, all methods but plain decoding."""
+    parts = defaultdict(lambda: defaultdict(list))
+    for name, line in table_of(found, T).items():
+        if line["family"] != PLAINLY:
+            parts[line["chapter"]][line["family"]].append(name)
+    return parts
+
+
 def decide(files, T):
     """Who should be taken? -> {group: {file: (best, level, lowest and highest speed-up of the best
     over all files)}}. files: {name: of load_contest}, those with this temperature count."""
@@ -337,7 +346,8 @@ def over_hours(files, T, kind):
     all, on average of those that it ran in? -> its name, lowest and highest speed-up, and whether
     it was the fastest, or level with it, in each; None if there is none of the kind.
 
-    files: {name: of load_contest}, those with this temperature count; kind: see groups.
+    files: {name: of load_contest}, those with this temperature count; kind: see groups, or a
+    chapter's number and a family.
     """
     # In parts of the fastest one's: who ran in a good hour only has nothing from that.
     first = defaultdict(list)  # {method: for each contest, its share, and is it in front?}
@@ -346,6 +356,8 @@ def over_hours(files, T, kind):
             continue
         fast, kinds = speedups(found, T), groups(found, T)
         winner, level = leaders(found, T, kinds["all"])
+        kinds |= {(chapter, family): names for chapter, parts in by_chapter(found, T).items()
+                  for family, names in parts.items()}
         for name in kinds.get(kind, ()):
             first[name].append((fast[name][2] / fast[winner][2], name in (winner, *level)))
     if not first:

@@ -39,7 +39,7 @@ from nanogpt.does_it_pay import (
 )
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.pictures import maps
-from nanogpt.pictures.plots import GREY
+from nanogpt.pictures.plots import BLUE, FAINT, GREY
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.three_numbers import alpha_of, best, chain_tokens, gpu, tree_tokens, yours
 from test_bench import FakeClock
@@ -268,6 +268,28 @@ def test_one_machine_in_several_hours():
     del hours["second"]["tables"]["1"]["methods"]["01 chain of 4, 57K GPT"]
     assert over_hours(hours, 1, "57K GPT")[0] == "01 chain of 2, 57K GPT"
     assert over_hours(hours, 1, "lookup") is None
+
+
+def test_the_ladder_has_the_best_of_each_chapter_and_drafter():
+    hours = {"first": contest(), "second": contest(1.25), "cold": contest(T="0")}
+    head, chain_of_2 = maps.rungs(hours, 1)  # the fastest last, for it is drawn on top
+    assert head[:2] == ("03 one head, 8 nodes", "one head")
+    assert head[2:] == pytest.approx((32 / 21 / 1.25, 32 / 21))
+    assert chain_of_2[:2] == ("01 chain of 2, 57K GPT", "57K GPT")
+    greedy, drawn = maps.draw_ladder(hours, "03")
+    for ax in (greedy, drawn):
+        assert [label.get_text() for label in ax.get_yticklabels()] == [head[0], chain_of_2[0]]
+        assert [line.get_color() for line in ax.lines[:2]] == [BLUE, FAINT]
+    assert list(drawn.lines[0].get_xdata()) == pytest.approx([32 / 21 / 1.25, 32 / 21])
+    assert list(greedy.lines[1].get_xdata()) == pytest.approx([1.6, 1.6])
+    nobody, = maps.draw_ladder(hours, temperatures=(1,))
+    assert [line.get_color() for line in nobody.lines[:2]] == [FAINT, FAINT]
+
+
+def test_a_rung_names_its_drafter_once():
+    name = "06 chain of 4, block verification"
+    assert maps.rung_label(name, "57K GPT") == "06 chain of 4, BV (57K GPT)"
+    assert maps.rung_label("01 chain of 2, 57K GPT", "57K GPT") == "01 chain of 2, 57K GPT"
 
 
 def test_few_words_for_many_methods():

@@ -116,6 +116,12 @@ def draw_map(T, highlight=None, title=None):
     return maps.draw_map(contest(), T, highlight, title=title)
 
 
+def ladder(number):
+    """All chapters' best methods, those of one chapter in colour: two contests, hours apart."""
+    maps.draw_ladder(does_it_pay.load_hours(), number)
+    plt.show()
+
+
 def here_and_now(number, name, budget, T=1, prompts=4, rivals=()):
     """Time one loop of a chapter beside plain decoding, in turns, on this machine; print it beside
     what is stored. The prompts are the contest's first ones, and the texts as long.

@@ -2,6 +2,7 @@
 
     draw_map(found, T)                    # the best loop of each family
     draw_map(found, T, highlight="05")    # a chapter's, or those whose name holds these words
+    draw_ladder(files, "05")              # the best of all chapters, one below the other
     python -m nanogpt.pictures.maps FILE  # map.png for the front page, map.json for the live one
 
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
@@ -12,8 +13,19 @@ from collections import defaultdict
 from itertools import cycle
 from pathlib import Path
 
-from nanogpt.does_it_pay import PLAINLY, briefly, leaders, load_contest, speedups, table_of
-from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
+import matplotlib.pyplot as plt
+
+from nanogpt.does_it_pay import (
+    PLAINLY,
+    briefly,
+    by_chapter,
+    leaders,
+    load_contest,
+    over_hours,
+    speedups,
+    table_of,
+)
+from nanogpt.pictures.plots import BLUE, FAINT, GREY, INK, WIDTH, new_axes, plain_frame
 from nanogpt.terminal import Parser, run
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
@@ -181,6 +193,59 @@ def draw_by_guesses(found, T, loops, title):
                     textcoords="offset points")
     ax.set_ylim(bottom=0)
     return plain_frame(ax, title, "guesses a round", "speed-up over plain decoding")
+
+
+# ---------------------------------------------------------------- the ladder
+
+
+def rungs(files, T):
+    """The best method of each chapter with each kind of drafter, the slowest first
+    -> [(method, family, lowest and highest speed-up)]; see nanogpt.does_it_pay.over_hours."""
+    parts = {(chapter, family) for found in files.values() if f"{T:g}" in found["tables"]
+             for chapter, families in by_chapter(found, T).items() for family in families}
+    best = [(*over_hours(files, T, part)[:3], part[1]) for part in parts]
+    return [(name, family, low, high) for name, low, high, family
+            in sorted(best, key=lambda rung: (rung[1] + rung[2], rung[0]))]
+
+
+def rung_label(name, family):
+    """Example: '06 chain of 4, block verification' of the 57K GPT is '06 chain of 4, BV (57K GPT)'.
+    """
+    short = name.replace("block verification", "BV")
+    return short if any(word in name for word in family.split()) else f"{short} ({family})"
+
+
+def draw_ladder(files, chapter=None, temperatures=(0, 1)):
+    """All chapters' best methods, the fastest on top, from the lowest to the highest speed-up of
+    several contests; those of one chapter in colour, T = 0 above T = 1.
+
+    files: {name: of load_contest}; chapter: its number, "03", or None -> a list of Axes, one a
+    temperature
+    """
+    found = {T: rungs(files, T) for T in temperatures}
+    heights = [len(lines) for lines in found.values()]
+    _, axes = plt.subplots(len(found), figsize=(WIDTH, 0.9 + 0.23 * sum(heights)), sharex=True,
+                           layout="constrained", height_ratios=heights, squeeze=False)
+    for (ax,), (T, lines) in zip(axes, found.items(), strict=True):
+        labels = [rung_label(name, family) for name, family, *_ in lines]
+        ax.set_yticks(range(len(lines)), labels, fontsize=9)
+        for row, (label, (name, _, low, high)) in enumerate(
+                zip(ax.get_yticklabels(), lines, strict=True)):
+            mine = name[:2] == chapter
+            color = BLUE if mine else FAINT
+            ax.plot([low, high], [row, row], "o-", color=color, linewidth=3, markersize=5)
+            ax.annotate(f"{(low + high) / 2:.1f}x", (high, row), (7, 0), va="center", color=color,
+                        textcoords="offset points", fontsize=9)
+            label.set(color=color if mine else INK, weight="bold" if mine else "normal")
+        ax.axvline(1, color=INK, linewidth=1)
+        plain_frame(ax, f"T = {T:g}").grid(visible=False)
+        ax.spines["left"].set_visible(False)
+        ax.tick_params(length=0)
+    if chapter:
+        axes[0, 0].set_title(f"Chapter {chapter} in blue. T = {temperatures[0]:g}")
+    ax.set_xlabel("times as fast as plain decoding", loc="right")
+    ax.set_xlim(right=0.4 + max(high for lines in found.values() for *_, high in lines))
+    return list(axes.flat)
 
 
 def for_page(found):
