@@ -9,9 +9,9 @@ from textwrap import fill
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.bench import paired, summarize, tau_uncertainty, verdict
+from nanogpt.bench import paired, summarize, tau_uncertainty
 from nanogpt.cli import print_table
-from nanogpt.does_it_pay import behind, speedups, table_of, tau_error, taus
+from nanogpt.does_it_pay import speedups, table_of, taus
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -141,38 +141,6 @@ def print_mended(wrong, right, told):
 # ---------------------------------------------------------------- a stored contest
 
 
-def print_rivals(found, ours, others):
-    """The speed-ups of loops in a stored contest, fastest first: who is ahead of one of them?
-
-    found: of nanogpt.does_it_pay.load_contest, a column for each temperature; ours, others: loops
-    with their chapters, as in "01 chain of {}, bigram". A loop has the budget that is best at the
-    temperature, which stands before its speed-up.
-    """
-    columns = {T: verdicts(found, float(T), ours, others) for T in found["tables"]}
-    print_table([f"best n: speed-up, beside {ours[3:].format('n')}", *(
-        f"T = {T}" for T in columns)], [
-        [name.format("n").replace(" of the same pass", ""), *(
-            column[name][1] if name in column else "" for column in columns.values())]
-        for name in sorted((ours, *others), key=lambda name: -max(
-            column[name][0] for column in columns.values() if name in column))])
-
-
-def verdicts(found, T, ours, others):
-    """{a loop at its best budget: its speed-up, and what it is beside ours}, of those that are
-    there."""
-    lines, fast, said = table_of(found, T), speedups(found, T), {}
-    best = {name: max(those, key=lambda one: fast[one][2]) for name in (ours, *others) if (
-        those := [method for method, line in lines.items() if name == (
-            f"{line.get('chapter')} {line.get('loop')}")])}
-    more = behind(found, T, best[ours])
-    for name, method in best.items():
-        quotient, size = fast[method][2], lines[method]["budget"]
-        shape = "-".join(map(str, size)) if isinstance(size, list) else size
-        said[name] = quotient, (f"{shape}: {quotient:.2f}x "
-                                f"{'' if name == ours else verdict(*more[method]):6}")
-    return said
-
-
 def stored_gains(found, one, other, budgets):
     """How many tokens a round one loop has more than another, text by text, at each temperature.
 
@@ -186,29 +154,27 @@ def stored_gains(found, one, other, budgets):
     print_table(["nodes", *budgets], rows)
 
 
-def draw_same_rows(found, panels):
-    """Tokens a round over the number of drafts, with two standard errors -> the Axes, side by side.
+def draw_guesses(found, T, drafters, title, most=32):
+    """Tokens a round over the number of guesses: of each drafter a chain and a tree, which begin
+    with the same guess. -> the Axes
 
-    found: of nanogpt.does_it_pay.load_contest; panels: one for each temperature, {title: {"05
-    DDTree, {} nodes": what is said of it}}.
+    found: of nanogpt.does_it_pay.load_contest; drafters: {what is said of it: the loops of its
+    chain and of its tree, "05 DDTree, {} nodes"}, two of them.
     """
-    axes = new_axes(width=8.4, height=3.8, columns=len(panels))
-    styles = {"fixed tree": (FAINT, "--"), "chain": (INK, "-"), "draws": (SKY, "--")}
-    for ax, T, (title, loops) in zip(axes, found["tables"], panels.items(), strict=True):
-        for loop, says in loops.items():
-            color, line = styles.get(says, (BLUE, "-"))
-            if found_taus := taus(found, float(T), loop[:2], loop[3:]):
-                sizes = [n for n in sorted(found_taus) if n <= 31]
-                ax.errorbar(sizes, [found_taus[n] for n in sizes], [
-                    tau_error(found, float(T), loop.format(n)) for n in sizes],
-                    color=color, linestyle=line, marker="o", markersize=3.5, capsize=2)
-                x, y = sizes[-1], found_taus[sizes[-1]]
-                ax.text(1.1 * x, y, says, color=color, va="center")
-        ax.set(xscale="log", xlim=(0.9, 75), ylim=(1, 4.1))
-        ax.set_xticks(ticks := [1, 3, 7, 15, 31], labels=ticks)
-        ax.minorticks_off()
-        plain_frame(ax, title, "rows beside the root's", "tokens a round")
-    return axes
+    ax = new_axes(height=4.2)
+    for (drafter, loops), color in zip(drafters.items(), (BLUE, INK), strict=True):
+        chain, tree = [taus(found, T, loop[:2], loop[3:]) for loop in loops]
+        first = {1: (chain | tree)[1]}  # one guess is a chain, and a tree
+        for kind, line, curve in ("chain", "--", first | chain), ("tree", "-", first | tree):
+            sizes = [n for n in sorted(curve) if n <= most]
+            ax.plot(sizes, [curve[n] for n in sizes], line, color=color, marker="o", markersize=4)
+            ax.text(1.12 * sizes[-1], curve[sizes[-1]], f"{drafter}, {kind}", color=color,
+                    va="center")
+    ax.set(xscale="log", xlim=(0.9, 3 * most), ylim=(1, 6))
+    ax.set_xticks(ticks := [1, 2, 4, 8, 16, 32], labels=ticks)
+    ax.minorticks_off()
+    plain_frame(ax, title, "guesses, each a row for the target", "tokens a round")
+    return ax
 
 
 # ---------------------------------------------------------------- the heap
@@ -325,28 +291,23 @@ def measured_rows(found, T, most=15):
     return 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_stop(masses, machines, top=0.1, most=24):
-    """Masses as falling bars, cut off at `top`, and a line for what a row costs on each machine.
+def draw_stop(masses, price, top=0.1, most=24):
+    """Masses as falling bars, cut off at `top`, and a line for what a row costs -> the Axes.
 
-    masses: in the heap's order; machines: {title: bend and base of price_of_a_row} -> the Axes.
+    masses: in the heap's order; price: of a row, in tokens.
     """
-    ax, prices = new_axes(height=3.6), {}
-    for name, row in machines.items():
-        prices[name], *_ = price_of_a_row(masses, *row)
-    stops = [sum(m > price for m in masses) for price in prices.values()]
+    ax, stop = new_axes(height=3.6), sum(m > price for m in masses)
     ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
-        tint(BLUE, 0.75) if i < min(stops) else tint(SKY, 0.6) if i < max(stops)
-        else tint(GREY, 0.6) for i in range(most)])
-    for (name, price), line in zip(prices.items(), ("-", "--"), strict=True):
-        ax.axhline(price, color=INK, linewidth=1.6, linestyle=line)
-        ax.text(most + 0.9, price + 0.002, f"what a row costs, {name.split()[-1]}", ha="right",
-                va="bottom")
+        tint(BLUE, 0.75) if i < stop else tint(GREY, 0.6) for i in range(most)])
+    ax.axhline(price, color=INK, linewidth=1.6)
+    ax.text(most + 0.9, price + 0.002, "what its row costs", ha="right", va="bottom")
     cut = [m for m in masses if m > top]
     for i, _ in enumerate(cut, 1):  # a break: the bar goes on
         ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
-    ax.text(len(cut) + 1, 0.97 * top, "cut off: " + " ".join(map(two_digits, cut)), va="top")
-    ax.set(xlim=(0, most + 1), xticks=[1, *stops, most], ylim=(0, top))
-    plain_frame(ax, f"Stop where the bars meet the line: at {stops[0]}, or at {stops[1]}",
+    ax.text(len(cut) + 1, 0.97 * top, "these go on to " + " ".join(map(two_digits, cut)), va="top")
+    ax.text(len(cut) + 3, masses[len(cut) + 1], "what a node is worth", color=BLUE, va="bottom")
+    ax.set(xlim=(0, most + 1), xticks=[1, stop, most], ylim=(0, top))
+    plain_frame(ax, f"Stop where the bars meet the line: after {stop} nodes",
                 "node, in the heap's order", "tokens")
     return ax
 
