@@ -78,33 +78,31 @@ def draw_trie(trees, scores, trie):
         (x, y - 1), 1, 2, transform=axes["3"].transData))
 
 
-LINES = {  # of draw_rows: {method: its colour and line style}
-    "trie by record": (plots.BLUE, "--"), "trie": (plots.BLUE, "-"),
-    "its record": (plots.RED, "-"), "its last 2 rounds": (plots.RED, "--"),
-    "the surer head": (plots.ORANGE, "-")}
+LINES = {  # of draw_rows: {method: its colour, and where its name stands: at the point's right}
+    "trie by record": (plots.BLUE, -1), "trie": (plots.BLUE, -1),
+    "the surer head": (plots.ORANGE, -1), "side by side": (plots.RED, 0)}
 
 
-def draw_rows(found, rival="one head for both"):
-    """Tokens a round against rows, in percent over the rival, with two standard errors; a panel for
-    texts of one kind and one for texts that change.
+def draw_rows(tables, rival="one head for both"):
+    """Tokens a round against draft rows, in percent over the rival, with two standard errors.
 
-    found: of merging_room.row_for_row -> the Axes.
+    tables: {rows: {method: rounds of every text}}, of merging_room.row_for_row -> the Axes.
     """
-    panels = plots.new_axes(height=6.8, rows=2)
-    for ax, (kind, tables), title in zip(panels, found.items(), (
-            "one head is hard to beat", "old records fail"), strict=True):
-        for i, (name, (color, style)) in enumerate(LINES.items()):
-            gains = [gain(methods[name], methods[rival]) for methods in tables.values()]
-            ax.errorbar([x + 0.06 * (i - 2) for x in range(len(tables))],
-                        [100 * share for share, _ in gains], [100 * error for _, error in gains],
-                        color=color, linestyle=style, label=name, marker="o", markersize=4,
-                        elinewidth=0.8)
-        ax.axhline(0, color=plots.INK, linewidth=1.4)
-        ax.text(len(tables) - 0.9, 0, "one head", va="bottom", ha="right", color=plots.INK)
-        ax.set(xticks=range(len(tables)), xticklabels=tables, ylim=(-18, 4))
-        plots.plain_frame(ax, f"{kind}: {title}", "draft rows", "% more tokens than one head")
-    panels[0].legend(frameon=False, loc="lower right", ncols=2)
-    return panels
+    ax = plots.new_axes(height=4.2)
+    for i, (name, (color, end)) in enumerate(LINES.items()):
+        gains = [gain(methods[name], methods[rival]) for methods in tables.values()]
+        places = [x + 0.05 * (i - 1.5) for x in range(len(tables))]
+        shares, errors = ([100 * one[part] for one in gains] for part in (0, 1))
+        ax.errorbar(places, shares, errors, color=color, marker="o", markersize=4, elinewidth=0.8,
+                    linestyle="--" if "record" in name else "-")
+        ax.annotate(name, (places[end], shares[end]), (8, 0), textcoords="offset points",
+                    color=color, va="center")
+    ax.axhline(0, color=plots.INK, linewidth=1.4)
+    ax.text(0, 0.3, rival, color=plots.INK, weight="bold")
+    ax.set(xticks=range(len(tables)), xticklabels=tables, xlim=(-0.3, len(tables) + 0.2),
+           ylim=(None, 1.6))
+    return plots.plain_frame(ax, "No two heads pass one that learned both", "draft rows",
+                             "% more tokens a round")
 
 
 def step_round(args, dataset, device, prompt):

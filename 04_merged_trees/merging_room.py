@@ -351,13 +351,12 @@ VERSIONS = {
 def print_versions(*names):
     """Right loops and the trap: how far off, how many rows and tokens a round. names: of VERSIONS,
     default all."""
-    table = []
     for name in names or VERSIONS:
         version = VERSIONS[name]
         (greedy, *_), (sampled, tokens, rows) = judge(*version, 0), judge(*version, 1)
-        table.append([name, *(f"{bias:.2f}" if bias > 1e-9 else "0" for bias in (greedy, sampled)),
-                      f"{rows:.2f}", f"{tokens:.2f}"])
-    cli.print_table(["version", "variation, T=0", "T=1", "rows", "tokens"], table)
+        off = (f"T = {T}: off by {bias if bias > 1e-9 else 0:<5.2g}"
+               for T, bias in enumerate((greedy, sampled)))
+        print(f"{name:<11}", *off, f"{tokens:.2f} tokens from {rows:.2f} rows")
 
 
 if __name__ == "__main__":
