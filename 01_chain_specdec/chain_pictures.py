@@ -1,4 +1,4 @@
-"""The lesson's pictures: what a round costs, where rejected probability goes, every K.
+"""The lesson's pictures: where rejected probability goes, how long rounds are, what they cost.
 
 Blue is what is accepted, grey what is rejected, orange the target's own, light blue the drafter's.
 """
@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 from chain_room import CHAIN, LOOPS, foretold, round_in_steps
 from nanogpt.bench import interpolate
-from nanogpt.does_it_pay import speedup_error, speedups, table_of, tau_error, taus
+from nanogpt.does_it_pay import tau_error, taus
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
@@ -84,7 +84,7 @@ def draw_round(found):
 
     found: a stored contest.
     """
-    tau, draft, _, verify, price = round_in_steps(found, CHAIN)
+    tau, draft, verify, price = round_in_steps(found, CHAIN)
     rest, whole = price - draft - verify, int(tau)
     return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
         f"a round: draft {draft:.2f} + verify {verify:.2f} + rest {rest:.2f} = {price:.2f}": [
@@ -120,38 +120,15 @@ def draw_foretold(found, alpha):
     loop, ax = LOOPS[0], new_axes(height=3)
     said = foretold(taus(found, 1, "01", loop.name), alpha)
     ks, (curve, points) = list(said), zip(*said.values(), strict=True)
-    ax.plot(ks, curve, color=INK, label="foretold")
+    color = FAMILIES[loop.family]
+    ax.plot(ks, curve, color=INK)
     ax.errorbar(ks, points, [tau_error(found, 1, f"01 {loop.title(k)}") for k in ks], fmt="o",
-                color=FAMILIES[loop.family], capsize=4, label="measured")
+                color=color, capsize=4)
+    ax.text(ks[-1], curve[-1] - 0.7, "measured", color=color, ha="right")
+    ax.text(6.5, 3.9, f"foretold: 1 + a + a\u00b2 + \u2026, a = {alpha:.2f}", ha="right")
     ax.set_xticks(ks)
-    ax.legend(loc="lower right", frameon=False)
-    return plain_frame(ax, f"The overlap, {alpha:.2f}, foretells tau a little too high (T = 1)",
-                       "K, the drafts of a round", "tau")
-
-
-def draw_every_k(found):
-    """The speed-up of each drafter over K. -> Axes
-
-    found: a stored contest; its T = 1, with two standard errors over the texts.
-    """
-    fast, lines, ax = speedups(found, 1), table_of(found, 1), new_axes(height=3.6)
-    for i, loop in enumerate(LOOPS):
-        names = {line["budget"]: name for name, line in lines.items()
-                 if line.get("loop") == loop.name}
-        speed, color = [fast[name][2] for name in names.values()], FAMILIES[loop.family]
-        ax.errorbar([k + 0.12 * i for k in names], speed,
-                    [speedup_error(found, 1, name) for name in names.values()], fmt="o-",
-                    color=color, markersize=4, capsize=3)
-        ax.annotate(loop.family, (max(names), speed[-1]), (12, 9), color=color,
-                    textcoords="offset points", va="center")
-        ax.set_xticks(list(names))
-    ax.axhline(1, color=INK, linewidth=1.4)
-    ax.text(1, 0.98, "the fastest plain decoding of this machine", va="top")
-    ax.set_xlim(right=19)
-    best = max((name for name in lines if name[:2] == "01"), key=lambda name: fast[name][2])
-    return plain_frame(ax, f"A table beats the network: the {lines[best]['family']}, "
-                       f"{fast[best][2]:.2f}x", f"K, the drafts of a round; {found['machine']}",
-                       "speed-up")
+    return plain_frame(ax, "One number, the overlap, foretells the tokens of a round",
+                       "K, the drafts of a round", "tau, at T = 1")
 
 
 def step_round(args, dataset, device, prompt):

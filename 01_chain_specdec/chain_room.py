@@ -17,7 +17,6 @@ from chain_specdec import (
     residual,
     speculate_chain,
 )
-from nanogpt.bench import interpolate
 from nanogpt.chapter import Loop, Model
 from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.exact.slips import changed, replaced, slips
@@ -152,19 +151,16 @@ HARMLESS = {  # the proofs cannot see them, and here is why
 
 
 def round_in_steps(found, name, T=1):
-    """-> tau, and in plain steps the prices of drafting, of a forward of 5 rows that was timed
-    alone, of verifying in the loop, and of the whole round.
+    """-> tau, and in plain steps the prices of drafting, of verifying and of the whole round.
 
-    found: a stored contest, see nanogpt.does_it_pay.load_contest; name: of a chain of 4 in it.
+    found: a stored contest, see nanogpt.does_it_pay.load_contest; name: of a chain in it.
     The rest of a round: coins, commit, the loop. All are rounded as they are shown, so that every
     sum and quotient on the page comes out.
     """
     line, (tau, price, _) = table_of(found, T)[name], speedups(found, T)[name]
     step = sum(line["ms"]) / sum(line["rounds"]) / price  # the milliseconds of a plain step
     draft, verify, *_ = line["verbs"]
-    alone = interpolate(dict(found["tables"][f"{T:g}"]["curve"]), 5)
-    return [round(number, 2) for number in (
-        tau, draft / step, alone / step, verify / step, price)]
+    return [round(number, 2) for number in (tau, draft / step, verify / step, price)]
 
 
 def foretold(measured, alpha):

@@ -17,7 +17,7 @@ from chain_specdec import (
     speculate_chain,
 )
 from nanogpt.decoding import collect
-from nanogpt.does_it_pay import NGRAM, load_contest, load_contests
+from nanogpt.does_it_pay import load_contests
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.sampling import Dice, Sampler
 from text_table import NgramDraft, TextTable
@@ -74,26 +74,19 @@ def test_an_ngram_looks_back_over_text_root_and_drafts():
 
 
 def test_round_in_steps_by_hand():
-    """Three tokens for 7 ms, 1 of them drafting, 5 the forward; a plain step takes 4 ms, and five
-    rows alone, between 4 and 8 of them, take 3 ms."""
-    found = {"tokens": 3, "tables": {"1": {"curve": [[1, 2], [4, 2.5], [8, 4.5]], "methods": {
+    """Three tokens for 7 ms, 1 of them drafting, 5 the forward; a plain step takes 4 ms."""
+    found = {"tokens": 3, "tables": {"1": {"methods": {
         "plain": {"family": "plain", "rounds": [3], "ms": [12]},
         "chain": {"family": "57K GPT", "verbs": [1, 5, 0.5, 0.5], "rounds": [1], "ms": [7]}}}}}
-    assert chain_room.round_in_steps(found, "chain") == [3, 0.25, 0.75, 1.25, 1.75]
+    assert chain_room.round_in_steps(found, "chain") == [3, 0.25, 1.25, 1.75]
 
 
 def test_the_lessons_pictures_say_what_was_measured():
-    """One length misses by more than its bar, K = 8; the 4-gram is ahead, with 2.03x."""
+    """Too high everywhere, at worst by a tenth."""
     curve = chain_pictures.draw_foretold(load_contests()["epyc"], 0.7525)
-    bars = chain_pictures.draw_every_k(load_contest(NGRAM))
-    foretold, (points, _, (lines,)) = curve.lines[0].get_ydata(), curve.containers[0]
-    assert len(foretold) == len(points.get_ydata()) == 8
-    assert all(foretold > points.get_ydata()) and [x for x, y, ((_, low), (_, high)) in zip(
-        points.get_xdata(), foretold, lines.get_segments(), strict=True)
-        if not low <= y <= high] == [8]
-    assert bars.get_title("left").endswith("the 4-gram, 2.03x") and [
-        max(drafter[0].get_ydata()) for drafter in bars.containers] == pytest.approx(
-            [1.70, 1.36, 2.03], abs=0.005)
+    foretold, measured = curve.lines[0].get_ydata(), curve.containers[0][0].get_ydata()
+    assert len(foretold) == len(measured) == 8
+    assert all(foretold > measured) and round(max(foretold / measured), 1) == 1.1
 
 
 def test_the_lessons_five_changes():
