@@ -125,10 +125,10 @@ def draw_foretold(found, alpha):
     ax.errorbar(ks, points, [tau_error(found, 1, f"01 {loop.title(k)}") for k in ks], fmt="o",
                 color=color, capsize=4)
     ax.text(ks[-1], curve[-1] - 0.7, "measured", color=color, ha="right")
-    ax.text(6.5, 3.9, f"foretold: 1 + a + a\u00b2 + \u2026, a = {alpha:.2f}", ha="right")
+    ax.text(ks[-4], curve[-4] + 0.2, "foretold", ha="right")
     ax.set_xticks(ks)
-    return plain_frame(ax, "One number, the overlap, foretells the tokens of a round",
-                       "K, the drafts of a round", "tau, at T = 1")
+    return plain_frame(ax, f"One number, the overlap {alpha:.2f}, foretells tau (T = 1)",
+                       "K, the drafts of a round", "tau")
 
 
 def step_round(args, dataset, device, prompt):
