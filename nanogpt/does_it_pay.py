@@ -278,12 +278,6 @@ def tau_error(found, T, name):
     return ratio_error([found["tokens"]] * len(rounds), rounds)
 
 
-def speedup_error(found, T, name):
-    """Two standard errors of a method's speed-up over the texts, see bench.ratio_error."""
-    methods = table_of(found, T)
-    return ratio_error(methods[baseline(methods)]["ms"], methods[name]["ms"])
-
-
 def behind(found, T, best):
     """{method: milliseconds a token more than `best`, text by text, and two standard errors}."""
     ms = {name: [text / found["tokens"] for text in line["ms"]]
