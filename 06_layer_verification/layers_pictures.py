@@ -5,7 +5,7 @@ Blue is what is accepted or flows, grey what could, red what overflows; hatched 
 and is never looked at.
 """
 
-from collections import Counter
+from statistics import median
 
 import numpy as np
 from matplotlib.patheffects import withStroke
@@ -14,7 +14,6 @@ from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
 from layer_verification import LayerVerification
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -121,23 +120,67 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0):
                   (len(flows) - 0.6, -0.4))
 
 
+# ---------------------------------------------------------------- a chain
+
+
+def draw_bar(ax, y, parts, height, color, write, strong=()):
+    """A bar of length 1, cut into parts: {name: width}, those that are seen with both written in
+    them; write: of a width, its text; strong: the names in full colour."""
+    at = 0.0
+    for name, width in parts.items():
+        full = name in strong
+        ax.barh(y, width, height, at, color=tint(color, 1 if full else 0.4), edgecolor="white",
+                linewidth=width > 0.02)
+        if width > 0.03:
+            say(ax, at + width / 2, y, f"{name}\n{write(width)}" if width > 0.1 else name,
+                color="white" if full else INK,
+                rotation=0 if width > 0.02 * len(name) else 90)
+        at += width
+
+
+def draw_chain(names, rows, ends, title):
+    """A chain with its numbers, and below it a bar for each rule: where does the path end?
+
+    names: of the root and the drafts; rows: {what: a number for each}; ends: {rule: P[the path
+    ends at each]}, of which the last is in blue.
+    """
+    ax, x = new_axes(height=4.4), np.linspace(0.04, 0.96, len(names))
+    ax.annotate("", (0.04, -0.42), (0.96, -0.42), arrowprops={"arrowstyle": "->", "color": FAINT})
+    say(ax, 0.5, -0.62, "asked from the right", color=FAINT)
+    ax.plot(x, 0 * x, color=GREY, linewidth=1.2, zorder=1)
+    for place, name in zip(x, names, strict=True):
+        draw_node(ax, (place, 0), name, GREY)
+    for y, (what, numbers) in enumerate(rows.items(), 1):
+        say(ax, -0.06, 0.42 * y, what, ha="right")
+        for place, number in zip(x, numbers, strict=True):
+            say(ax, place, 0.42 * y, two_digits(number))
+    y = 0.42 * len(rows) + 1.1
+    say(ax, -0.06, y - 0.5, "the path ends at", ha="left", color=FAINT)
+    for color, (rule, parts) in zip((GREY, BLUE), ends.items(), strict=True):
+        kept = sum(i * part for i, part in enumerate(parts))
+        draw_bar(ax, y, dict(zip(names, parts, strict=True)), 0.62, color, two_digits)
+        say(ax, -0.06, y, rule, ha="right")
+        say(ax, 1.03, y, f"{two_digits(kept)} drafts\naccepted", ha="left")
+        y += 0.8
+    return canvas(ax, title, (-0.3, 1.24), (y - 0.4, -0.85))
+
+
 # ---------------------------------------------------------------- a tree
 
 
-def draw_numbers(shape, names, lines, title, heads=None, colors=None):
+def draw_numbers(shape, names, lines, title):
     """A tree from left to right, a layer a column, with a text below each node.
 
-    names (N): of the nodes; lines (N): the text of each; heads: of the columns from the first layer
-    on, else its number; colors (N): of the nodes, else grey.
+    names (N): of the nodes; lines (N): the text of each.
     """
     rows = tree_rows(shape.children)
     ax = new_axes(height=1.9 + 1.5 * max(rows))
-    draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, colors, ax)
+    draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, None, ax)
     for x, y, text in zip(shape.depths, rows, lines, strict=True):
-        say(ax, x - 0.1, y + 0.13, text, ha="left" if x else "center", va="top")
+        say(ax, x, y + 0.16, text, va="top")
     for t in range(1, len(shape.layers)):
-        say(ax, t, -0.3, heads[t - 1] if heads else f"layer {t}", color=FAINT)
-    return canvas(ax, title, (-0.2, len(shape.layers) - 0.4), (max(rows) + 0.6, -0.4))
+        say(ax, t, -0.3, f"layer {t}", color=FAINT)
+    return canvas(ax, title, (-0.3, len(shape.layers) - 0.7), (max(rows) + 0.6, -0.4))
 
 
 def short(p):
@@ -167,7 +210,7 @@ def draw_shares(shares, wanted, draft_probs, title):
                 ax.barh(y, width, 0.5, at, color=color)
             at += offers[v, z]
             ax.plot([at, at], [y - 0.25, y + 0.25], color="white", linewidth=2)
-            say(ax, at - offers[v, z] / 2, y, "etm"[z])
+            say(ax, at - offers[v, z] / 2, y, f"{'etm'[z]}\n{two_digits(flows[v, z])}")
         ax.barh(y, 1 - at, 0.5, at, **UNSEEN)
         say(ax, 1, y - 0.38, f"unseen: {two_digits(1 - at)}", ha="right", color=RED)
         say(ax, -0.09, y - 0.38, "shares")
@@ -185,36 +228,31 @@ def draw_ends(trees, node, title):
     """Where does the path end? For each tree a bar of length 1, as high as the tree is probable.
 
     trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))]; node: the one
-    in dark blue, a name.
+    in full colour, a name; None: what layer 2 leaves is not cut yet.
     """
-    ax, y, mean = new_axes(height=4.8), 0.0, 0.0
+    ax, y, mean = new_axes(height=4.8 if node else 4.2), 0.0, 0.0
 
     def line(y, *texts, **look):
-        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=True):
+        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=False):
             say(ax, x, y, text, **look)
 
-    line(-0.11, "drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}", color=FAINT)
+    line(-0.11, "drawn\nbelow", "layer 1\nis asked", *[f"ends\nat {node}"] * bool(node),
+         color=FAINT)
     asked = trees[0][2][:3].sum()
     ax.plot([0, 0, asked, asked], [-0.015, -0.04, -0.04, -0.015], color=INK, linewidth=1.2)
     say(ax, 0, -0.1, "each time what is left is cut alike:\n" + ", ".join(
-        f"{name} {short(x / asked)}" for name, x in zip(NODES, trees[0][2][:3], strict=False)),
-        ha="left")
+        f"{name} {short(x / asked)}" for name, x in zip(NODES, trees[0][2][:3], strict=False))
+        if node else "nothing deeper took the path:\nwho ends it?", ha="left")
     for drawn, chance, ends in trees:
-        parts, middle, at = dict(zip(NODES, ends, strict=True)), y + chance / 2, 0.0
-        for name, width in parts.items():
-            ax.barh(middle, width, 0.95 * chance, at, edgecolor="white", linewidth=width > 0.02,
-                    color=tint(BLUE, 1 if name == node else 0.4))
-            if width > 0.04:
-                say(ax, at + width / 2, middle, f"{name}\n{short(width)}" if width > 0.1 else name,
-                    color="white" if name == node else INK,
-                    rotation=0 if width > 0.02 * len(name) else 90)
-            at += width
-        asked = ends[:3].sum()
-        line(middle, f"{drawn}\n({short(chance)})", short(asked),
-             f"{short(parts[node] / asked)} of it\n= {short(parts[node])}")
-        mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
-    line(1.06, "mean", *map(short, mean), fontweight="bold")
-    return canvas(ax, title, (-0.22, 1.52), (1.12, -0.19))
+        middle, asked = y + chance / 2, ends[:3].sum()
+        parts = dict(zip(NODES, ends, strict=True)) if node else {
+            "?": asked, **dict(zip(NODES[3:], ends[3:], strict=True))}
+        draw_bar(ax, middle, parts, 0.95 * chance, BLUE, short, (node or "?",))
+        line(middle, f"{drawn}\n({short(chance)})", short(asked), *[
+            f"{short(parts[node] / asked)} of it\n= {short(parts[node])}"] if node else [])
+        mean, y = mean + chance * np.array([asked, parts.get(node, 0)]), y + chance
+    line(1.06, "mean", *map(short, mean[:1 + bool(node)]), fontweight="bold")
+    return canvas(ax, title, (-0.22, 1.52 if node else 1.26), (1.12, -0.19))
 
 
 # ---------------------------------------------------------------- what it gains
@@ -242,25 +280,28 @@ def draw_lengths(toy, real, title):
     return ax
 
 
-def draw_pairs(found, lengths, title):
-    """What block verification saves in every stored pair of equal chains, by their length.
+def draw_saved(found, lengths, title):
+    """What block verification saves in every stored pair of equal chains, by their length: a faint
+    point each, and their medians.
 
     found: {drafter: pairs, of layers_room.judged_twice}; lengths: in the order of the axis
     -> the Axes.
     """
-    ax = new_axes(width=7.4, height=3.4)
+    ax, pairs = new_axes(height=3.6), [pair for each in found.values() for pair in each]
     ax.axhline(0, color=INK, linewidth=1)
-    for i, (who, pairs) in enumerate(found.items()):
-        at, seen = [], Counter()
-        for K, *_ in pairs:  # side by side: drafters, and the contests of each
-            at.append(lengths.index(K) - 0.33 + 0.19 * i + 0.017 * seen[K])
-            seen[K] += 1
-        _, saved, error = zip(*pairs, strict=True)
-        ax.errorbar(at, saved, error, fmt="o", color=FAMILIES[who], markersize=4,
-                    elinewidth=0.5, ecolor=tint(FAMILIES[who], 0.5), label=who)
+    saved = [sorted(saved for K, saved, _ in pairs if K == length) for length in lengths]
+    for x, column in enumerate(saved):
+        ax.plot(x + np.linspace(-0.22, 0.22, len(column)), column, "o", color=tint(BLUE, 0.4),
+                markersize=4)
+    middle = [median(column) for column in saved]
+    ax.plot(range(len(lengths)), middle, "o-", color=BLUE, markersize=9, linewidth=2.5)
+    for x, value in enumerate(middle):
+        say(ax, x - 0.05, value + 0.6, f"{value:+.0f} %", color=BLUE, fontweight="bold", ha="right",
+            va="bottom", path_effects=[withStroke(linewidth=4, foreground="white")])
+    say(ax, len(lengths) - 0.5, min(saved[-1]), "median", color=BLUE, fontweight="bold", va="top")
     ax.set_xticks(range(len(lengths)), lengths)
-    plain_frame(ax, title, "drafts in the chain", "% of the time saved")
-    ax.legend(loc="upper left", ncols=4, frameon=False, handletextpad=0, columnspacing=1)
+    plain_frame(ax, title, "drafts in the chain", "time saved, %")
+    ax.set_xlim(-0.9, len(lengths) - 0.2)
     ax.margins(y=0.15)
     return ax
 
