@@ -1,4 +1,4 @@
-"""Pictures of this chapter: a rule as water in pipes, a tree with its numbers, a layer's shares,
+"""Pictures of this chapter: a rule as water in pipes, a chain with its numbers, a layer's shares,
 where a path ends, what a rule adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows; hatched is what was drawn
@@ -22,11 +22,9 @@ from nanogpt.pictures.plots import (
     RED,
     canvas,
     draw_node,
-    draw_tree,
     new_axes,
     plain_frame,
     tint,
-    tree_rows,
     two_digits,
 )
 from nanogpt.pictures.step import VisibleDice, remember, trace, watch
@@ -34,7 +32,7 @@ from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from single_step_rules import RRS
-from tree_attention import Tree, TreeGPT, speculate  # chapter 02
+from tree_attention import TreeGPT, speculate  # chapter 02
 
 WIDE = 0.9  # how wide the flow 1 is, where the sets of tokens are 1 apart
 UNSEEN = {"facecolor": "white", "edgecolor": GREY, "hatch": "////", "linewidth": 0}
@@ -165,24 +163,6 @@ def draw_chain(names, rows, ends, title):
     return canvas(ax, title, (-0.3, 1.24), (y - 0.4, -0.85))
 
 
-# ---------------------------------------------------------------- a tree
-
-
-def draw_numbers(shape, names, lines, title):
-    """A tree from left to right, a layer a column, with a text below each node.
-
-    names (N): of the nodes; lines (N): the text of each.
-    """
-    rows = tree_rows(shape.children)
-    ax = new_axes(height=1.9 + 1.5 * max(rows))
-    draw_tree(Tree(range(len(names)), shape.parents), names.__getitem__, None, ax)
-    for x, y, text in zip(shape.depths, rows, lines, strict=True):
-        say(ax, x, y + 0.16, text, va="top")
-    for t in range(1, len(shape.layers)):
-        say(ax, t, -0.3, f"layer {t}", color=FAINT)
-    return canvas(ax, title, (-0.3, len(shape.layers) - 0.7), (max(rows) + 0.6, -0.4))
-
-
 def short(p):
     """0.252 -> '.252', 0.2 -> '.20': as many digits as it has, two at least and four at most."""
     return f"{p:.4f}".strip("0").ljust(3, "0")
@@ -221,21 +201,36 @@ def draw_shares(shares, wanted, draft_probs, title):
 
 # ---------------------------------------------------------------- where the path ends
 
-NODES = "root", *"1234"  # of the lesson's tree
+NODES = "root", *"1234"  # of the lesson's tree, and
+PARENTS = {"1": "root", "2": "root", "3": "1", "4": "2"}
+
+
+def draw_shape(ax, y):
+    """The lesson's tree, its middle at a height."""
+    at = {name: (x, y + side) for name, x, side in zip(
+        NODES, (0.06, 0.45, 0.45, 0.84, 0.84), (0, -0.09, 0.09, -0.09, 0.09), strict=True)}
+    for child, parent in PARENTS.items():
+        ax.plot(*zip(at[parent], at[child], strict=True), color=GREY, linewidth=1.2, zorder=1)
+    for name, place in at.items():
+        draw_node(ax, place, name, GREY)
+    for x, name in (0.45, "layer 1"), (0.84, "layer 2"):
+        say(ax, x, y - 0.2, name, color=FAINT)
 
 
 def draw_ends(trees, node, title):
     """Where does the path end? For each tree a bar of length 1, as high as the tree is probable.
 
     trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))]; node: the one
-    in full colour, a name; None: what layer 2 leaves is not cut yet.
+    in full colour, a name; None: what layer 2 leaves is not cut yet, and the tree stands above.
     """
-    ax, y, mean = new_axes(height=4.8 if node else 4.2), 0.0, 0.0
+    ax, y, mean = new_axes(height=4.8 if node else 5.4), 0.0, 0.0
 
     def line(y, *texts, **look):
         for x, text in zip((-0.1, 1.14, 1.4), texts, strict=False):
             say(ax, x, y, text, **look)
 
+    if not node:
+        draw_shape(ax, -0.42)
     line(-0.11, "drawn\nbelow", "layer 1\nis asked", *[f"ends\nat {node}"] * bool(node),
          color=FAINT)
     asked = trees[0][2][:3].sum()
@@ -252,19 +247,18 @@ def draw_ends(trees, node, title):
             f"{short(parts[node] / asked)} of it\n= {short(parts[node])}"] if node else [])
         mean, y = mean + chance * np.array([asked, parts.get(node, 0)]), y + chance
     line(1.06, "mean", *map(short, mean[:1 + bool(node)]), fontweight="bold")
-    return canvas(ax, title, (-0.22, 1.52 if node else 1.26), (1.12, -0.19))
+    return canvas(ax, title, (-0.22, 1.52 if node else 1.26), (1.12, -0.19 if node else -0.68))
 
 
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_lengths(toy, real, title):
+def draw_lengths(ax, toy, real, title):
     """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
 
     toy: {K: percent}, exact; real: {drafter: {K: of layers_room.gain_by_tree}}, with two standard
     errors.
     """
-    ax = new_axes(height=4.0)
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
     say(ax, 5.8, toy[6], "e and t, exactly", ha="right", color=FAINT)
     for side, color, (name, gains) in zip((-1, 1), (INK, BLUE), real.items(), strict=True):
@@ -280,16 +274,14 @@ def draw_lengths(toy, real, title):
     return ax
 
 
-def draw_saved(found, lengths, title):
+def draw_saved(ax, pairs, lengths, title):
     """What block verification saves in every stored pair of equal chains, by their length: a faint
     point each, and their medians.
 
-    found: {drafter: pairs, of layers_room.judged_twice}; lengths: in the order of the axis
-    -> the Axes.
+    pairs: of layers_room.judged_twice; lengths: in the order of the axis -> the Axes.
     """
-    ax, pairs = new_axes(height=3.6), [pair for each in found.values() for pair in each]
     ax.axhline(0, color=INK, linewidth=1)
-    saved = [sorted(saved for K, saved, _ in pairs if K == length) for length in lengths]
+    saved = [sorted(saved for K, saved, _ in pairs if length == K) for length in lengths]
     for x, column in enumerate(saved):
         ax.plot(x + np.linspace(-0.22, 0.22, len(column)), column, "o", color=tint(BLUE, 0.4),
                 markersize=4)

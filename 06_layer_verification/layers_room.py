@@ -62,7 +62,7 @@ from layer_verification import (
     stop_probabilities,
 )
 from nanogpt.chapter import Loop
-from nanogpt.does_it_pay import behind, leaders, speedups, table_of
+from nanogpt.does_it_pay import behind, speedups, table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -380,18 +380,6 @@ def judged_twice(contests, who):
             a, b = (max(fast[name][2] for name in names.values()) for names in (old, new))
             bests.append(100 * (b / a - 1))
     return pairs, bests
-
-
-def print_rivals(files, names):
-    """Print methods of stored contests side by side at T = 1, "shape, judge" each; a star: level
-    with the fastest of them. files: {name: of does_it_pay.load_contest}"""
-    rows = [[*name[3:].rsplit(", ", 1), ""] for name in names]
-    for found in files.values():
-        fast, (best, level) = speedups(found, 1), leaders(found, 1, names)
-        for row, name in zip(rows, names, strict=True):
-            row[2] += f"{fast[name][0]:.2f}  "
-            row.append(f"{fast[name][2]:.2f}x" + " *" * (name in {best, *level}))
-    cli.print_table(["T = 1", "judge", "tokens a round", *files], rows)
 
 
 def drafts_accepted(rule, p, q, K):

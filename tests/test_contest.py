@@ -613,9 +613,8 @@ def test_how_far_each_method_is_ahead(capsys):
     assert row.split()[3] == "+50.0%"
 
 
-def test_two_rules_on_one_drafters_chains(monkeypatch, capsys):
-    """Chains of 4 take 12.2 and 8.3 ms, the head 8 and 13: .25 ms of 10.25 more, on average. The
-    table's mark: level with the fastest."""
+def test_two_rules_on_one_drafters_chains(monkeypatch):
+    """Chains of 4 take 12.2 and 8.3 ms, the head 8 and 13: .25 ms of 10.25 more, on average."""
     monkeypatch.setitem(layers_room.JUDGES, "who", (
         "01 chain of {}, 57K GPT", "03 one head, 8 nodes"))
     contests = [contest(), contest(T="0")]  # at temperature 0 nothing is drawn
@@ -623,9 +622,6 @@ def test_two_rules_on_one_drafters_chains(monkeypatch, capsys):
     assert (K, saved, error) == pytest.approx((4, -100 * 0.25 / 10.25, 100 * 8.9 / 10.25))
     best, = layers_room.judged_twice(contests, "who")[1]  # both at their best: chains of 2
     assert best == pytest.approx(100 * ((32 / 21) / 1.6 - 1))
-    layers_room.print_rivals({"one": contest()}, list(LINES)[2:])
-    assert [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[2:]] == [
-        ["2.00", "1.60x", "*"], ["GPT", "4.00", "1.56x"], ["2.00", "1.52x", "*"]]
 
 
 @pytest.mark.slow  # the lesson prints both tables, too
