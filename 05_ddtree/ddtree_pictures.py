@@ -155,8 +155,8 @@ def stored_gains(found, one, other, budgets):
 
 
 def draw_guesses(found, T, drafters, title, most=32):
-    """Tokens a round over the number of guesses: of each drafter a chain and a tree, which begin
-    with the same guess. -> the Axes
+    """Tokens a round over the number of guesses: of each drafter a chain, dashed, and a tree.
+    -> the Axes
 
     found: of nanogpt.does_it_pay.load_contest; drafters: {what is said of it: the loops of its
     chain and of its tree, "05 DDTree, {} nodes"}, two of them.
@@ -164,8 +164,9 @@ def draw_guesses(found, T, drafters, title, most=32):
     ax = new_axes(height=4.2)
     for (drafter, loops), color in zip(drafters.items(), (BLUE, INK), strict=True):
         chain, tree = [taus(found, T, loop[:2], loop[3:]) for loop in loops]
-        first = {1: (chain | tree)[1]}  # one guess is a chain, and a tree
-        for kind, line, curve in ("chain", "--", first | chain), ("tree", "-", first | tree):
+        if 1 in tree:
+            chain[1] = tree.pop(1)  # one guess is a chain, too
+        for kind, line, curve in ("chain", "--", chain), ("tree", "-", tree):
             sizes = [n for n in sorted(curve) if n <= most]
             ax.plot(sizes, [curve[n] for n in sizes], line, color=color, marker="o", markersize=4)
             ax.text(1.12 * sizes[-1], curve[sizes[-1]], f"{drafter}, {kind}", color=color,
@@ -200,10 +201,10 @@ def mass(probs, prefix):
     return prod(row[rank] for row, rank in zip(probs, prefix, strict=False))
 
 
-def draw_heap(ax, popped, waiting, label, badge=(-28, 8)):
+def draw_heap(ax, popped, waiting, label, badge=lambda _: (-28, 8)):
     """One state of the heap: the tree in blue with the order of its pops, dashed what waits.
 
-    badge: so many points from a node's middle its number stands -> {prefix: its place}.
+    badge(prefix): so many points from a node's middle its number stands -> {prefix: its place}.
     """
     rows = sorted({(), *popped, *waiting}, key=lambda u: (len(u), u))
     heights = tree_rows([[i for i, u in enumerate(rows) if u and u[:-1] == parent]
@@ -217,7 +218,7 @@ def draw_heap(ax, popped, waiting, label, badge=(-28, 8)):
                 bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
                       "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
     for order, u in enumerate(popped, 1):
-        ax.annotate(order, places[u], badge, textcoords="offset points", color="white",
+        ax.annotate(order, places[u], badge(u), textcoords="offset points", color="white",
                     ha="center", va="center",
                     bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
     ax.set_ylim(max(heights) + 0.5, -0.7)
@@ -259,9 +260,10 @@ def draw_lost(names, probs, popped, target):
     ax = new_axes(height=5.2)
     places = draw_heap(ax, popped, lost, lambda u: "t" if not u else (
         "t" + "".join(slot[rank] for slot, rank in zip(names, u, strict=False))
-        + f" {two_digits(mass(probs, u))}"), badge=(-12, 15))
+        + f" {two_digits(mass(probs, u))}"), badge=lambda u: (
+            30 if u[1:] else -12, 14))
     for u, p in zip(popped, target, strict=True):
-        ax.annotate(two_digits(p), places[u], (16 if u[1:] else -4, -18), color=ORANGE,
+        ax.annotate(two_digits(p), places[u], (4 if u[1:] else -4, -18), color=ORANGE,
                     textcoords="offset points", ha="center", va="center")
     return canvas(ax, f"Orange: what the target gives; {len(lost)} of the twelve are lost",
                   (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
