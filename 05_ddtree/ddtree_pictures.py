@@ -293,7 +293,7 @@ def measured_rows(found, T, most=15):
     return 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_stop(masses, price, top=0.1, most=24):
+def draw_stop(masses, price, top=0.1, most=30):
     """Masses as falling bars, cut off at `top`, and a line for what a row costs -> the Axes.
 
     masses: in the heap's order; price: of a row, in tokens.
