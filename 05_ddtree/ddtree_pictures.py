@@ -9,7 +9,7 @@ from textwrap import fill
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.bench import paired, summarize, tau_uncertainty
+from nanogpt.bench import paired
 from nanogpt.cli import print_table
 from nanogpt.does_it_pay import speedups, table_of, taus
 from nanogpt.packing import precision_of
@@ -64,53 +64,16 @@ def draw_drafter(context, log_probs, text_of_token):
     return ax
 
 
-# ---------------------------------------------------------------- drawn drafts
+# ---------------------------------------------------------------- urns
 
 
-def draw_judged(tables, panels):
-    """Tau over the temperature, drawn in blue and picked in grey, with two standard errors.
-
-    tables: {temperature: results of nanogpt.bench.compare}, where nothing is drawn at 0; panels:
-    {title: {method: "drawn" or "picked"}} -> the Axes.
-    """
-    axes = new_axes(width=8.4, height=3.6, columns=len(panels))
-    for ax, (title, methods) in zip(axes, panels.items(), strict=True):
-        for name, came in methods.items():
-            runs = {T: results[name] for T, results in tables.items() if name in results}
-            color, taus = BLUE if came == "drawn" else FAINT, [
-                summarize(found)["tau"] for found in runs.values()]
-            ax.errorbar(list(runs), taus, [*map(tau_uncertainty, runs.values())], color=color,
-                        fmt="o-", capsize=2)
-            ax.text(1.05, taus[-1], came, va="center", color=color)
-        ax.set(xlim=(-0.1, 1.35), xticks=list(tables), ylim=(1, 3.8))  # 1: plain decoding
-        plain_frame(ax, title, "temperature", "tokens a round")
-    return axes
-
-
-def by_text(found):
-    """Tokens a round of each of a method's texts."""
-    return [(len(text.tokens) - 1) / len(text.steps) for text in found]
-
-
-def print_gains(tables, pairs):
-    """How many tokens a round one method has more than another, text by text, at each temperature.
-
-    tables: see draw_judged; pairs: {what is said of it: the one and the other}.
-    """
-    print_table(["tokens a round more", *(f"T = {T:g}" for T in tables)], [
-        [says, *("{:.2f} +- {:.2f}".format(*paired(by_text(found[one]), by_text(found[other])))
-                 if one in found else "" for found in tables.values())]
-        for says, (one, other) in pairs.items()])
-
-
-def draw_urns(found, told):
+def draw_urns(found):
     """How often token 0 comes out of six rounds, beside its probability -> the Axes.
 
-    found: of ddtree_room.urns; told: what the judge was told, for each.
+    found: of ddtree_room.urns.
     """
-    ax = new_axes(width=8.4, height=3.8)
-    for x, ((name, (chapter, written, _, p)), says) in enumerate(zip(found.items(), told,
-                                                                     strict=True)):
+    ax = new_axes(width=8.4, height=3.2)
+    for x, (name, (chapter, written, _, p)) in enumerate(found.items()):
         ax.bar(x, written, 0.56, color=tint(RED, 0.75))
         ax.bar(x, p[0], 0.56, color=tint(BLUE, 0.75))
         ax.plot([x - 0.36, x + 0.28], 2 * [p[0]], color=INK, linewidth=2.2)
@@ -118,13 +81,11 @@ def draw_urns(found, told):
         ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p[0]).rstrip('0')}",
                 ha="center")
         ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
-        probs = ", ".join(f"{each:g}".lstrip("0") for each in p)
-        ax.text(x, -0.42, f"p ({probs})\ntold:\n{says}", ha="center", va="top", color=FAINT)
-    for first, last, says in (0, 1, "not drawn"), (2, len(found) - 1, "drawn, then looked at"):
+    for first, last, says in (0, 1, "chosen"), (2, 4, "drawn, then looked at"), (5, 5, "two walks"):
         ax.plot([first - 0.4, last + 0.4], [1.16, 1.16], color=FAINT)
         ax.text((first + last) / 2, 1.18, says, ha="center", color=FAINT)
     return canvas(ax, "Six urns: token 0 comes out more often than its p (red: too much)",
-                  (-0.6, len(found) - 0.5), (-0.7, 1.28))
+                  (-0.6, len(found) - 0.5), (-0.4, 1.28))
 
 
 def print_mended(wrong, right, told):
@@ -141,17 +102,15 @@ def print_mended(wrong, right, told):
 # ---------------------------------------------------------------- a stored contest
 
 
-def stored_gains(found, one, other, budgets):
-    """How many tokens a round one loop has more than another, text by text, at each temperature.
+def print_gain(found, one, other):
+    """How many tokens a round one loop has more than another, text by text, at T = 0 and 1.
 
-    found: of nanogpt.does_it_pay.load_contest; one, other: "05 DDTree, {} nodes".
+    found: of nanogpt.does_it_pay.load_contest; one, other: methods, without their chapters.
     """
-    rows = []
-    for T in found["tables"]:
-        taus = [[[found["tokens"] / n for n in table_of(found, float(T))[loop.format(budget)][
-            "rounds"]] for loop in (one, other)] for budget in budgets]
-        rows.append([f"T = {T}", *("{:.2f} +- {:.2f}".format(*paired(*both)) for both in taus)])
-    print_table(["nodes", *budgets], rows)
+    both = [[[found["tokens"] / n for n in table_of(found, T)[name]["rounds"]]
+             for name in (one, other)] for T in (0.0, 1.0)]
+    print("{} less {}: {:.2f} +- {:.2f} tokens a round at T = 0, {:.2f} +- {:.2f} at T = 1".format(
+        one, other, *paired(*both[0]), *paired(*both[1])))
 
 
 def draw_guesses(found, T, drafters, title, most=32):

@@ -21,7 +21,7 @@ from ddtree import (
     marginal_children,
     node_masses,
 )
-from draft_law import law_if_hidden
+from draft_law import bias
 from nanogpt.bench import cost_curve, median_ms
 from nanogpt.chapter import Loop, Model
 from nanogpt.data import untouched_prompts
@@ -180,7 +180,7 @@ def cut_chain(extra, whole=PricedChainDrafter.draft):
     return draft
 
 
-LAW = "q * sent + (q * ~sent).sum() * q"
+MOVED, FILLED = "(law - law.sum() * q) * a", "moved - moved.sum() * residual(p, q)"
 WRONG = {
     "node_masses": slips(node_masses, {
         "a node keeps only its own probability": (MASSES, "own.exp()"),
@@ -243,13 +243,13 @@ WRONG = {
         "each node is weighed alone, not with those before it": (
             GAINS, "(masses[n - 1] if n else 0) - rate * (ms[n] - ms[0])"),
     }),
-    "law_if_hidden": slips(law_if_hidden, {
-        "the drafts that are sent are scaled up, and the other rounds forgotten": (
-            LAW, "q * sent / (q * sent).sum()"),
-        "a hidden draft is no draft, so the law does not sum to 1": (LAW, "q * sent"),
-        "nobody is told, so the law is q": (LAW, "q"),
-        "a hidden draft counts as the most probable one that is sent": (
-            LAW, "q * sent + (q * ~sent).sum() * torch.eye(len(q))[(q * sent).argmax()]"),
+    "bias": slips(bias, {
+        "the rounds in which nothing is sent are forgotten": (MOVED, "(law - q) * a"),
+        "every draft that comes too often is accepted": (MOVED, "law - law.sum() * q"),
+        "who is accepted too often is missing nowhere": (FILLED, "moved"),
+        "what is accepted too often is added to the residual's draws": (
+            FILLED, "moved + moved.sum() * residual(p, q)"),
+        "after a rejection the token is drawn from p": (FILLED, "moved - moved.sum() * p"),
     }),
     "draft": slips(PricedChainDrafter.draft, {
         "the chain ends before the first draft that it does not like": cut_chain(0),
@@ -263,7 +263,7 @@ HARMLESS = {  # the proofs cannot see them, and here is why
     "node_masses": "a prediction; no loop asks for it",
     "worth_verifying": ANY_TREE,
     "best_size": "worth_verifying stands in its place",
-    "law_if_hidden": "no loop hides a draft",
+    "bias": "a formula; no loop asks for it",
 }
 
 
@@ -336,8 +336,8 @@ def urns(told=False, cooled=lambda p: p):
         "heap's choice": ("05", even, heap, top_token),
         "surer of two draws": ("03", two, two, surer_of_two),
         "hidden after the draw": ("here", two, two, hidden_if_rare),
-        "better of two walks": ("04", even, even, better_of_two_walks),
         "never the same twice": ("06", three, wide, never_the_same_twice),
+        "better of two walks": ("04", even, even, better_of_two_walks),
     }
     found = {}
     for name, (chapter, p, q, run) in cases.items():
@@ -513,18 +513,3 @@ def worths(network, text, budget=12, draws=20):
     found["drawn"] = drawn, drawn
     return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in both]
             for name, both in found.items()}
-
-
-@torch.inference_mode()
-def first_drafts(network, text, T=1.0, start=16):
-    """What the target and the pass say of the token behind each of a text's letters, from position
-    `start` on. text: token ids -> p and q at temperature T, (n, V) each."""
-    block, table, found = BlockDraft(network), transitions_of(network).cpu(), []
-    logits, hidden = network.target(torch.tensor([text]))
-    p = torch.softmax(logits[0].float().cpu() / T, -1)  # row i: what follows token i
-    for at in range(1, len(text) - 1):
-        block.observe(text[at - 1:at], hidden, [at - 1])
-        if at >= start:
-            slot = block.logits(text[at], len(text))[0] + table[0, text[at]]
-            found.append((p[at], torch.softmax(slot / T, -1)))
-    return [*map(torch.stack, zip(*found, strict=True))]

@@ -31,30 +31,11 @@ import torch
 from chain_specdec import acceptance_probability, residual  # chapter 01
 
 
-def law_if_hidden(q, sent):
-    """Drafts come from q, (V,), and x is sent only where sent[x]: the law that would do the same.
-
-    sent (V,) bool. Where a draft is hidden the target writes a token of its own, which is booked as
-    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has. It
-    is for the books: the judge must be told the law of the drafts that are sent.
-    """
-    # A round without a draft writes p. So does chapter 01's rule with a fresh draft from q: it is
-    # as if one had been sent in its place, and nobody had looked at that one.
-    return q * sent + (q * ~sent).sum() * q
-
-
-def written(p, q, law):
-    """What the rule writes if it is told q and the draft comes by another law. All (V,) -> (V,).
-
-    law: it may sum to less than 1; in the other rounds nothing is sent.
-    """
-    a = torch.tensor([acceptance_probability(p, q, x) for x in range(len(p))], dtype=p.dtype)
-    accepted, hidden = law * a, 1 - law.sum()
-    return accepted + (1 - hidden - accepted.sum()) * residual(p, q) + hidden * p
-
-
 def bias(p, q, law):
-    """By how much that differs from p: d a - S r. (V,), (V,), (V,) -> (V,)
+    """What the rule writes, less p, if it is told q and drafts come by another law: d a - S r.
+
+    p, q, law (V,) -> (V,). law[x]: how often x is sent; it may sum to less than 1, for in h =
+    1 - law.sum() of all rounds nothing is sent, and the target writes a token of its own.
 
     Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0): h = .2, d =
     (.8, 0) - .8 q = (.16, -.16), a = 1, S = 0: (.16, -.16).

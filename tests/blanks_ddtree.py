@@ -152,26 +152,36 @@ def as_the_lazy_one():
                                  f"you take {found}")
 
 
-def law_that_writes():
-    """Under the law the formula must say what is written, by enumeration, with p unlike q."""
-    for seed in range(4):
-        p, q = (ToyModel(number, 3).logits(()).softmax(-1) for number in (seed, seed + 50))
-        sent = q > 0.3
+def what_is_written():
+    """By enumeration: p and the bias together are what the rule writes, with p unlike q."""
+    for p, q, law in triples():
 
-        def run(dice, p=p, q=q, sent=sent):
-            draft = dice.draw(q)
-            if not sent[draft]:
-                return dice.draw(p)
+        def run(dice, p=p, q=q, law=law):
+            if not dice.flip(float(law.sum())):
+                return dice.draw(p)  # nothing is sent
+            draft = dice.draw(law / law.sum())
             n, token = accept([draft], [q], torch.stack([p, p]), dice)
             return draft if n else token
 
-        text = torch.zeros(3).double()
+        text = torch.zeros(len(p)).double()
         for token, chance in outcomes(run):
             text[token] += chance
-        off = (draft_law.written(p, q, draft_law.law_if_hidden(q, sent)) - text).abs().sum() / 2
-        require(off < 1e-6, f"p {decimals(p)}, q {decimals(q)}, sent {sent.tolist()}: under your "
-                f"law the text would be {float(off):.2f} away from {decimals(text)}, which is "
-                "written")
+        off = (p + draft_law.bias(p, q, law) - text).abs().sum() / 2
+        require(off < 1e-6, f"p {decimals(p)}, q {decimals(q)}, law {decimals(law)}: p and your "
+                f"bias are {float(off):.2f} away from {decimals(text)}, which is written")
+
+
+def triples():
+    """p, q and a law that sums to 1 - h."""
+    for seed in range(8):
+        p, q, law = (ToyModel(number, 2 + seed % 3).logits(()).softmax(-1)
+                     for number in (seed, seed + 50, seed + 90))
+        yield p, q, law * (1, 0.9, 0.3, 0.6)[seed % 4]
+
+
+def three(*rows):
+    """p, q and a law, (V,) each."""
+    return tuple(torch.tensor(row, dtype=torch.float64) for row in rows)
 
 
 def children_below(level, token, temperature=1.0, most=3, seed=None, numbers=None):
@@ -266,31 +276,34 @@ BLANKS = [
                       for seed in range(6) for rate in (0.05, 0.3, 0.6)} | {
             "masses .3, .009, .0002, rows that cost nothing": ([0.3, 0.009, 2e-4], [4] * 4, 0.3)}),
     Blank(
-        "draft_law:law_if_hidden",
-        """** Which law would do the same? A draft was drawn from q, (V,); token x was sent to the
-        judge only where sent[x], (V,) of booleans, and where it was hidden the target wrote a
-        token of its own. The rule is told q. Count every round as one with a draft: return the
-        law (V,) that the drafts have then, in the books. (The judge needs another one.)""",
-        ("What does a round write in which nothing was sent? And a round with an ordinary draft, "
-         "drawn from q, that nobody looks at?",
-         "Both write p. So in the books, what can stand in the place of a round without a draft? "
-         "And a law adds up to 1."),
-        lines=1, minutes=6, promise=law_that_writes,
+        "draft_law:bias",
+        """** By how much is the text wrong? Chapter 01's rule is told q, but its drafts come by
+        another law: law[x] is how often x is sent, and in the other rounds the target writes a
+        token of its own. Return how often each token comes out, less its p: d a - S r. p, q, law
+        and the answer are (V,).""",
+        ("The judge believes that of all drafts which are sent, x are q[x]. How many more of them "
+         "are there, and how many of those does it accept?",
+         "d compares the law with law.sum() * q, and a of x is acceptance_probability(p, q, x). "
+         "What is accepted more is drawn less from residual(p, q)."),
+        lines=3, minutes=6, promise=what_is_written,
         examples={
-            "q (.8, .2), the second token is hidden": (
-                (torch.tensor([0.8, 0.2]), torch.tensor([True, False])), [0.96, 0.04]),
-            "q (.5, .3, .2), the first token is hidden": (
-                (torch.tensor([0.5, 0.3, 0.2]), torch.tensor([False, True, True])),
-                [0.25, 0.45, 0.3]),
-            "q (.5, .5), nothing is hidden": (
-                (torch.tensor([0.5, 0.5]), torch.tensor([True, True])), [0.5, 0.5]),
+            "p = q = (.8, .2), every draft 1 is hidden: law (.8, 0)": (
+                three([0.8, 0.2], [0.8, 0.2], [0.8, 0]), [0.16, -0.16]),
+            "p (.5, .5), q (.6, .4), draft 0 for sure: law (1, 0)": (
+                three([0.5, 0.5], [0.6, 0.4], [1, 0]), [1 / 3, -1 / 3]),
+            "p (.5, .5), q (.8, .2), a coin hides one draft of two: law (.4, .1)": (
+                three([0.5, 0.5], [0.8, 0.2], [0.4, 0.1]), [0, 0]),
+            "p (.5, .3, .2), q (.3, .1, .6), every draft 1 is hidden: law (.3, 0, .6)": (
+                three([0.5, 0.3, 0.2], [0.3, 0.1, 0.6], [0.3, 0, 0.6]), [0.05, -0.07, 0.02]),
         },
-        more=lambda: {f"q of toy model {seed}, {V} tokens, sent {sent.tolist()}": (q, sent)
-                      for seed in range(6) for V in [2 + seed % 3]
-                      for q in [ToyModel(seed, V).logits(()).softmax(-1)]
-                      for sent in [q > (0.0, 0.2, 0.4, 1.0)[seed % 4]]} | {
-            "q (.5, .3, .1, .0999, .0001), only the first token is sent": (
-                torch.tensor([0.5, 0.3, 0.1, 0.0999, 1e-4]), torch.arange(5) < 1)}),
+        more=lambda: {f"p {decimals(p)}, q {decimals(q)}, law {decimals(law)}": (p, q, law)
+                      for p, q, law in triples()} | {
+            "p has no token 2: (.7, .3, 0), q (.5, .1, .4), law (.3, .3, .4)":
+                three([0.7, 0.3, 0], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]),
+            "q has no token 2: (.5, .5, 0), p (.4, .2, .4), law (.3, .3, .4)":
+                three([0.4, 0.2, 0.4], [0.5, 0.5, 0], [0.3, 0.3, 0.4]),
+            "a law that is nearly q, (.503, .497), p (.4, .6), q (.5, .5)":
+                three([0.4, 0.6], [0.5, 0.5], [0.503, 0.497])}),
     Blank(
         "conditional_marginals:Children.below",
         """*** The children of a node that holds `token`, when they stand in slot level + 1:

@@ -1471,43 +1471,54 @@ ANSWERS = {
         gains = [sum(masses[:n]) - rate * ms[n] for n in range(len(ms))]
         return max(gains.index(max(gains)), 2 * (len(ms) > 4))
     """,
-    "law_if_hidden": """
+    "bias": """
+        # right: tensors only
+        a = torch.where(q > 0, p / q, 1.0).clamp(max=1)
+        more = (law - law.sum() * q) * a
+        return more - more.sum() * residual(p, q)
         # right: token by token
-        hidden = sum(float(q[x]) for x in range(len(q)) if not sent[x])
-        return torch.tensor([float(q[x]) * (bool(sent[x]) + hidden) for x in range(len(q))])
-        # right: what is sent, and what is not
-        shown = torch.where(sent, q, 0.0)
-        return shown + (1 - shown.sum()) * q
-        # right: scaled
-        return q * (sent.to(q.dtype) + q[~sent].sum())
+        h = 1 - float(law.sum())
+        more = [float(law[x] - (1 - h) * q[x]) * acceptance_probability(p, q, x)
+                for x in range(len(p))]
+        return torch.tensor(more) - sum(more) * residual(p, q)
+        # right: what is written, less p
+        accepted = torch.tensor([float(law[x]) * acceptance_probability(p, q, x)
+                                 for x in range(len(p))])
+        rejected = law.sum() - accepted.sum()
+        return accepted + rejected * residual(p, q) + (1 - law.sum()) * p - p
+        # right: told the truth, min(p, q) would be accepted
+        a = torch.tensor([acceptance_probability(p, q, x) for x in range(len(p))])
+        more = law * a - law.sum() * torch.minimum(p, q)
+        return more - more.sum() * residual(p, q)
         # right: in numpy
-        probs, there = q.numpy(), sent.numpy()
-        return torch.from_numpy(np.where(there, probs, 0) + probs[~there].sum() * probs)
-        # right: a copy that is corrected
-        law = q.clone()
-        law[~sent] = 0
-        law += q * (1 - law.sum())
-        return law
-        # wrong: only one token can be hidden
-        first = (~sent).int().argmax() if not sent.all() else 0
-        shown = q.clone()
-        if not sent.all():
-            shown[first] = 0
-        return shown + (1 - shown.sum()) * q
-        # wrong: where all is hidden, the law is even
-        if not sent.any():
-            return torch.full_like(q, 1 / len(q))
-        return q * sent + (q * ~sent).sum() * q
-        # wrong: where there are many, improbable tokens do not come
-        law = q * sent + (q * ~sent).sum() * q
-        return torch.where((law < 1e-3) & (len(q) > 3), 0, law)
-        # wrong: two rounds are enough
-        shown = q * sent
-        hidden = 1 - shown.sum()
-        return shown + hidden * q if hidden < 0.6 else shown + hidden * shown / shown.sum()
-        # wrong: what is hidden for sure stays hidden
-        hidden = (q * ~sent).sum()
-        return q * sent + hidden * q if hidden < 1 - 1e-6 else 0 * q
+        P, Q, L = (row.double().numpy() for row in (p, q, law))
+        a = np.minimum(1, np.divide(P, Q, out=np.ones_like(P), where=Q > 0))
+        d = L - L.sum() * Q
+        return torch.from_numpy(d * a - (d * a).sum() * residual(p, q).double().numpy())
+        # wrong: only three tokens are tested
+        a = torch.ones_like(p)
+        for x in range(min(3, len(p))):
+            a[x] = acceptance_probability(p, q, x)
+        more = (law - law.sum() * q) * a
+        return more - more.sum() * residual(p, q)
+        # wrong: what the target never writes is accepted
+        a = torch.where(p > 0, (p / q).clamp(max=1), 1.0)
+        more = (law - law.sum() * q) * a
+        return more - more.sum() * residual(p, q)
+        # wrong: what the drafter never draws is rejected
+        a = torch.where(q > 0, (p / q).clamp(max=1), 0.0)
+        more = (law - law.sum() * q) * a
+        return more - more.sum() * residual(p, q)
+        # wrong: small differences are dropped
+        d = law - law.sum() * q
+        d = torch.where(d.abs() < 0.01, 0.0, d)
+        more = d * torch.where(q > 0, p / q, 1.0).clamp(max=1)
+        return more - more.sum() * residual(p, q)
+        # wrong: where most rounds send nothing, nothing is wrong
+        if law.sum() < 0.4:
+            return 0 * p
+        more = (law - law.sum() * q) * torch.where(q > 0, p / q, 1.0).clamp(max=1)
+        return more - more.sum() * residual(p, q)
     """,
     "below": """
         # right: logaddexp

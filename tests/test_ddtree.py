@@ -133,15 +133,3 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     kept = [float(first[0].sum()), float(first[0] @ second[1:].sum(-1))]  # by p/q, all draws
     drawn = wrong.worths(network, text, 6, draws=600)["drawn"][1]
     assert drawn[1:3] == pytest.approx([kept[0], sum(kept)], abs=0.03)
-
-
-def test_target_and_pass_are_asked_about_the_same_letters():
-    target = random_gpt(1)
-    network = random_drafter(target, 1, transition=True)
-    text, T = [1, 2, 3, 4, 0, 1], 0.5
-    p, q = wrong.first_drafts(network, text, T, start=3)
-    logits, hidden = target(torch.tensor([text]))
-    torch.testing.assert_close(p, torch.softmax(logits[0, 3:5].float() / T, -1))
-    levels = wrong.BlockLevels(network)
-    levels.observe(text[:3], hidden, [0, 1, 2])
-    torch.testing.assert_close(q[0], torch.softmax(levels.level([4], [-1])[0] / T, -1).float())
