@@ -11,7 +11,7 @@ import torch
 from block_diffusion import BlockConfig, BlockDraft
 from block_grow import grow_argmax, grow_best, grow_drawn
 from chain_specdec import accept, acceptance_probability, residual  # chapter 01
-from conditional_marginals import BlockLevels, Children, ConditionalTreeDrafter, transitions_of
+from conditional_marginals import BlockLevels, Children, ConditionalTreeDrafter
 from ddtree import (
     BlockChainDrafter,
     DDTreeDrafter,
