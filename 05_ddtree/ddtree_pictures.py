@@ -105,12 +105,12 @@ def print_mended(wrong, right, told):
 def print_gain(found, one, other):
     """How many tokens a round one loop has more than another, text by text, at T = 0 and 1.
 
-    found: of nanogpt.does_it_pay.load_contest; one, other: methods, without their chapters.
+    found: of nanogpt.does_it_pay.load_contest; one, other: methods, with their chapters.
     """
     both = [[[found["tokens"] / n for n in table_of(found, T)[name]["rounds"]]
              for name in (one, other)] for T in (0.0, 1.0)]
     print("{} less {}: {:.2f} +- {:.2f} tokens a round at T = 0, {:.2f} +- {:.2f} at T = 1".format(
-        one, other, *paired(*both[0]), *paired(*both[1])))
+        one[3:], other[3:], *paired(*both[0]), *paired(*both[1])))
 
 
 def draw_guesses(found, T, drafters, title, most=32):
