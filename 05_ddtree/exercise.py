@@ -16,6 +16,7 @@ import heapq
 import math
 import numpy as np
 import torch
+from chain_specdec import acceptance_probability, residual
 
 # * The mass of every node but the root, (N - 1,), in the order of the rows: the product of the
 # probabilities of the tokens on its path. log_probs[i, t] is the logarithm of the probability
@@ -80,22 +81,24 @@ def best_size(masses, ms, rate):
     raise NotImplementedError("not yet: best_size")
 
 
-# ** Which law would do the same? A draft was drawn from q, (V,); token x was sent to the judge
-# only where sent[x], (V,) of booleans, and where it was hidden the target wrote a token of its
-# own. The rule is told q. Count every round as one with a draft: return the law (V,) that the
-# drafts have then, in the books. (The judge needs another one.)
-# About 1 line, 6 minutes.
-# Example: q (.8, .2), the second token is hidden -> [0.96, 0.04]
+# ** By how much is the text wrong? Chapter 01's rule is told q, but its drafts come by another
+# law: law[x] is how often x is sent, and in the other rounds the target writes a token of its
+# own. Return how often each token comes out, less its p: d a - S r. p, q, law and the answer
+# are (V,).
+# About 3 lines, 6 minutes.
+# Example: p = q = (.8, .2), every draft 1 is hidden: law (.8, 0) -> [0.16, -0.16]
 
 
-def law_if_hidden(q, sent):
-    """Drafts come from q, (V,), and x is sent only where sent[x]: the law that would do the same.
+def bias(p, q, law):
+    """What the rule writes, less p, if it is told q and drafts come by another law: d a - S r.
 
-    sent (V,) bool. Where a draft is hidden the target writes a token of its own, which is booked as
-    one more draft. -> (V,), a law that sums to 1, under which `written` says what the text has. It
-    is for the books: the judge must be told the law of the drafts that are sent.
+    p, q, law (V,) -> (V,). law[x]: how often x is sent; it may sum to less than 1, for in h =
+    1 - law.sum() of all rounds nothing is sent, and the target writes a token of its own.
+
+    Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0): h = .2, d =
+    (.8, 0) - .8 q = (.16, -.16), a = 1, S = 0: (.16, -.16).
     """
-    raise NotImplementedError("not yet: law_if_hidden")
+    raise NotImplementedError("not yet: bias")
 
 
 # *** The children of a node that holds `token`, when they stand in slot level + 1: their log-
@@ -117,4 +120,4 @@ def below(self, level, token):
     raise NotImplementedError("not yet: below")
 
 
-# make_exercises.py knows by this line whether you have written here: e56baaecefcd
+# make_exercises.py knows by this line whether you have written here: d9f66a18fbf5
