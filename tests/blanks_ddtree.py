@@ -298,8 +298,8 @@ BLANKS = [
         },
         more=lambda: {f"p {decimals(p)}, q {decimals(q)}, law {decimals(law)}": (p, q, law)
                       for p, q, law in triples()} | {
-            "p has no token 2: (.7, .3, 0), q (.5, .1, .4), law (.3, .3, .4)":
-                three([0.7, 0.3, 0], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]),
+            "p has no token 2: (.7, .3, 0), q (.5, .1, .4), law (.3, .2, .5)":
+                three([0.7, 0.3, 0], [0.5, 0.1, 0.4], [0.3, 0.2, 0.5]),
             "q has no token 2: (.5, .5, 0), p (.4, .2, .4), law (.3, .3, .4)":
                 three([0.4, 0.2, 0.4], [0.5, 0.5, 0], [0.3, 0.3, 0.4]),
             "a law that is nearly q, (.503, .497), p (.4, .6), q (.5, .5)":
