@@ -3,12 +3,10 @@
 import torch
 
 from chain_specdec import residual
-from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES, SPARE
 from nanogpt.pictures.plots import (
     BLUE,
-    FAINT,
     GREY,
     INK,
     MONO,
@@ -16,7 +14,6 @@ from nanogpt.pictures.plots import (
     canvas,
     draw_tree,
     new_axes,
-    plain_frame,
     two_digits,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
@@ -37,11 +34,10 @@ def draw_turns(p, q, tokens):
     """
     panels = {"The first child. Blue and grey: q, blue and orange: p": (p, q)}
     for x in (q > p).nonzero().flatten().tolist():
-        left = q.clone()
+        left, name = q.clone(), tokens[x]
         left[x] = 0
-        share = f"{float(q[x] - p[x]):.1g}".lstrip("0")
-        panels[f"{tokens[x]} was rejected: the second child, as shares of this {share}"] = (
-            residual(p, q), left / left.sum())
+        title = f"{name} was rejected: now p is the orange, normalised, and q has no {name}"
+        panels[title] = residual(p, q), left / left.sum()
     axes = new_axes(height=0.3 + 1.45 * len(panels), rows=len(panels))
     for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):
         start, accepted = torch.zeros(len(p)), torch.minimum(new_p, new_q)
@@ -49,8 +45,7 @@ def draw_turns(p, q, tokens):
                                    (new_q - accepted, GREY, "rejected"),
                                    (new_p - accepted, ORANGE, "still owed")):
             shown = [f"{round(value, 3):g}".lstrip("0") for value in part.tolist()]
-            if ax is axes[0]:
-                shown[int(part.argmax())] += f" {label}"
+            shown[int(part.argmax())] += f" {label}"
             ax.bar_label(ax.barh(range(len(p)), part, 0.7, start, color=color), shown,
                          label_type="center", color="white" if color == BLUE else INK)
             start = start + part
@@ -59,35 +54,6 @@ def draw_turns(p, q, tokens):
             if new_p[y] == new_q[y] == 0:
                 ax.text(0, y, "already rejected", va="center")
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
-
-
-def draw_shapes(found):
-    """Tokens a round over the price of the round at T = 1, all drawn: every shape in this chapter's
-    loop, and the chains in chapter 01's; lines of equal speed-up. found: a contest. -> Axes"""
-    ax, fast, best = new_axes(height=4.6), speedups(found, 1), []
-    for kind, begins, look, color, at in (
-            ("chain", "02 drawn tree 1", "o-", FIRST, (8, -12)),
-            ("tree", "02 drawn tree 2", "o", SECOND, (8, -12)),
-            ("side shoots", "02 chain", "s", SPARE[0], (-4, 8)),
-            ("chain, chapter 01's loop", "01 chain", "o--", FAINT, (-14, 2))):
-        points = {name: fast[name] for name in fast
-                  if name.startswith(begins) and name.endswith("57K GPT")}
-        tokens, price, _ = zip(*points.values(), strict=True)
-        ax.plot(price, tokens, look, color=color, label=kind)
-        top = max(points, key=lambda name: fast[name][2])
-        best.append(round(fast[top][2], 2))
-        for name in {top, max(points, key=lambda name: points[name][1])}:
-            line = table_of(found, 1)[name]
-            said = "-".join(map(str, line["budget"])) if kind == "tree" else f"{line['drafts']:.0f}"
-            ax.annotate(said, points[name][1::-1], at, color=color, textcoords="offset points")
-    for ray in sorted({1, best[0], best[-1]}):
-        ax.plot([0, 6], [0, 6 * ray], color=GREY, zorder=0)
-        ax.text(4.65 / ray, 4.65, f"{ray:g}x", ha="center", va="center",
-                bbox={"color": "white", "pad": 1})
-    ax.set(xlim=(1, 5.4), ylim=(1.2, 4.8))
-    ax.legend(loc="lower right", frameon=False)
-    return plain_frame(ax, "In one loop the best chain and tree lie on one ray",
-                       "price of a round, in plain steps", "tokens a round")
 
 
 def draw_shape(shape, chances):
