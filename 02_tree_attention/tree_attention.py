@@ -163,9 +163,8 @@ def expected_by_shape(shape, chances):
                    for chance, child in zip(chances, shape, strict=False))
 
 
-def best_shape(drafts, chances, deepest=None):
+def best_shape(drafts, chances):
     """The shape of so many drafts with the most expected tokens; chances fall, see above.
-    deepest: at most so many levels.
 
     Example: chances (.6, .3). The probabilities to get there are .6 and .36 along the chain, and
     .3 for a second guess at the root: three drafts are a chain of 2 with one side shoot.
@@ -175,8 +174,7 @@ def best_shape(drafts, chances, deepest=None):
         mass, path = best = max(found)
         found.remove(best)
         paths.add(path)
-        if len(path) != deepest:
-            found += [(mass * chance, (*path, i)) for i, chance in enumerate(chances)]
+        found += [(mass * chance, (*path, i)) for i, chance in enumerate(chances)]
 
     def below(path):
         return tuple(below((*path, i)) for i in range(len(chances)) if (*path, i) in paths)

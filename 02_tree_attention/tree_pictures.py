@@ -4,7 +4,6 @@ import torch
 
 from chain_specdec import residual
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES, SPARE
 from nanogpt.pictures.plots import (
     BLUE,
     GREY,
@@ -12,18 +11,13 @@ from nanogpt.pictures.plots import (
     MONO,
     ORANGE,
     canvas,
-    draw_tree,
     new_axes,
-    two_digits,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from tree_attention import Tree
 from tree_room import LOOPS
-
-FIRST, SECOND = FAMILIES["57K GPT"], SPARE[1]  # the colours of first and of second guesses
 
 
 def draw_turns(p, q, tokens):
@@ -54,20 +48,6 @@ def draw_turns(p, q, tokens):
             if new_p[y] == new_q[y] == 0:
                 ax.text(0, y, "already rejected", va="center")
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
-
-
-def draw_shape(shape, chances):
-    """A tree of this shape; in every node the probability that the round gets there; second
-    guesses, and what is behind them, have another colour than first ones. -> Axes"""
-    parents, reached, shapes, colors = [-1], [1.0], [shape], [GREY]
-    for row, below in enumerate(shapes):  # the list grows while it is read
-        for chance, child, color in zip(chances, below, (FIRST, SECOND), strict=False):
-            parents.append(row)
-            reached.append(reached[row] * chance)
-            shapes.append(child)
-            colors.append(SECOND if colors[row] == SECOND else color)
-    return draw_tree(Tree(range(len(parents)), parents),
-                     lambda row: two_digits(reached[row]), colors)
 
 
 def step_round(args, dataset, device, prompt):

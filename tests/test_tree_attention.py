@@ -3,15 +3,13 @@
 Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
 """
 
-import statistics
 from itertools import combinations, permutations
 
 import pytest
 import torch
 
-import tree_pictures
 import tree_room
-from nanogpt.does_it_pay import TREES, behind, load_contest, load_contests, speedups, table_of
+from nanogpt.does_it_pay import behind, load_contests, load_hours, speedups, table_of
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.toy_models import (
     ToyModel,
@@ -73,7 +71,6 @@ def test_shapes_by_hand():
     """Chances .6 and .3: along the chain .6, .36, .216, a side shoot at the root .3."""
     assert full((2, 1)) == (((),), ((),)) and full(()) == ()
     assert [best_shape(n, (0.6, 0.3)) for n in (1, 2, 3)] == [((),), (((),),), SIDE]
-    assert best_shape(2, (0.6, 0.3), deepest=1) == ((), ())
     assert expected_by_shape(SIDE, (0.6, 0.3)) == pytest.approx(1 + 0.6 + 0.36 + 0.3)
     assert expected_by_shape(full((1,) * 3), (0.6, 0.3)) == pytest.approx(2.176)
     tree = TreeDrafter(TreeBigram(FOLLOWERS, 5), SIDE).propose(0, room=9)
@@ -138,89 +135,47 @@ def test_the_most_that_a_rule_can_accept_of_the_lessons_two_drawn_children():
     assert min(cuts) == pytest.approx(0.935, abs=5e-4)
 
 
-MACHINES = [pytest.param(found, id=name) for name, found in load_contests().items()]
+CONTESTS = [pytest.param(found, id=name)
+            for name, found in {**load_contests(), **load_hours()}.items()]
+LOOP = {0: "02 picked tree {}, 57K GPT", 1: "02 drawn tree {}, 57K GPT"}
 
 
-@pytest.mark.parametrize("found", MACHINES)
-@pytest.mark.parametrize("T, loop", [(1, "02 drawn tree {}, 57K GPT"),
-                                     (0, "02 picked tree {}, 57K GPT")])
-def test_no_second_guess_paid_in_time(found, T, loop):
-    """In one code, text by text: behind where rows are dear, and nowhere ahead; and chapter 01's
-    code for the chain is faster still."""
-    chain = loop.format("1-1-1-1")
-    more = behind(found, T, chain)
-    rivals = [more[name] for name in more if name != chain and (
-        name.startswith(loop[:9]) and name.endswith("57K GPT") or "side shoots" in name)]
-    assert len(rivals) >= 3 and all(mean > -error for mean, error in rivals)
-    assert "EPYC" not in found["machine"] or all(mean > error for mean, error in rivals)
-    mean, error = more["01 chain of 4, 57K GPT"]
-    assert mean < -error
-    ahead = {0: ("02 picked tree 2-2-1-1, 57K GPT", "01 chain of 6, 57K GPT"),
-             1: ("02 drawn tree 2-2-1-1, bigram", "01 chain of 8, bigram")}[T]
-    mean, error = behind(found, T, ahead[1])[ahead[0]]
-    assert mean > error
+@pytest.mark.parametrize("found", CONTESTS)
+@pytest.mark.parametrize("T", [0, 1])
+def test_no_tree_of_the_small_gpt_is_faster_than_its_best_chain(found, T):
+    """Text by text; the best chain is chapter 01's."""
+    fast, begins = speedups(found, T), LOOP[T].partition("{}")[0]
+    chains = [name for name in fast if name.startswith("01 chain") and name.endswith("57K GPT")]
+    trees = [name for name in fast if name.startswith(begins + "2") and name.endswith("57K GPT")]
+    more = behind(found, T, max(chains, key=lambda name: fast[name][2]))
+    assert len(trees) >= 3 and all(more[name][0] > -more[name][1] for name in trees)
+    assert all(fast[name][2] < max(fast[chain][2] for chain in chains) for name in trees)
 
 
-@pytest.mark.parametrize("T, chain, tree", [
-    (1, "02 drawn tree 1-1-1-1, 57K GPT", "02 drawn tree 2-1-1, 57K GPT"),
-    (0, "02 picked tree 1-1-1-1-1-1, 57K GPT", "02 picked tree 2-2-1-1, 57K GPT")])
-def test_the_best_chain_and_the_best_tree_are_level_in_one_code(T, chain, tree):
-    found = load_contest(TREES)
-    fast, more = speedups(found, T), behind(found, T, chain)
-    ours = {name for name in fast if name.startswith(chain[:9]) and name.endswith("57K GPT")}
-    assert chain == max((n for n in ours if "tree 1" in n), key=lambda n: fast[n][2])
-    assert tree == max((n for n in ours if "tree 2" in n), key=lambda n: fast[n][2])
-    assert abs(more[tree][0]) < more[tree][1]
+@pytest.mark.parametrize("found", [pytest.param(found, id=name)
+                                   for name, found in load_hours().items()])
+def test_three_shapes_as_the_lesson_says(found):
+    """14 drafts in four levels write what 14 levels write, for less; a chain of six needs six."""
+    (tall, dear, slow), (wide, cheap, fast), (six, price, _) = (
+        speedups(found, 0)[LOOP[0].format("-".join(map(str, shape)))][:3]
+        for shape in ((1,) * 14, (2, 2, 1, 1), (1,) * 6))
+    assert abs(tall - wide) < 0.15 and 0 < wide - six < 0.2
+    assert cheap < 0.8 * dear and fast > 1.2 * slow and price < 0.8 * dear
 
 
-def test_the_picture_of_shapes_holds_what_was_measured():
-    found = load_contest(TREES)
-    ax, fast = tree_pictures.draw_shapes(found), speedups(found, 1)
-    drawn = sorted(y for line in ax.lines[:4] for y in line.get_ydata())
-    assert drawn == sorted(fast[name][0] for name in fast if name.endswith("57K GPT") and (
-        name.startswith(("01 chain", "02 drawn")) or "shoots" in name))
-    assert [label.get_text() for label in ax.texts][-3:] == ["1x", "1.37x", "1.58x"]
-
-
-def test_the_price_of_a_shape_is_what_the_lesson_says():
-    """A plane through the prices of all drawn shapes in one loop: start, level, draft."""
-    found = load_contest(TREES)
-    fast, points = speedups(found, 1), []
-    for name, line in table_of(found, 1).items():
-        if line.get("chapter") == "02" and line["drawn"] and line["family"] == "57K GPT":
-            shape = line["budget"]
-            if isinstance(shape, int):  # side shoots
-                shape = best_shape(shape, tree_room.CHANCES)
-                depth = max_depth(shape)
-            else:
-                depth = len(shape)
-            points.append((1, depth, line["drafts"], fast[name][1]))
-    *terms, price = torch.tensor(points, dtype=torch.float64).T
-    fit = torch.linalg.lstsq(torch.stack(terms, 1), price[:, None]).solution.flatten()
-    assert fit.tolist() == pytest.approx([1.45, 0.15, 0.05], abs=0.01)
-    assert len(points) == 17 and (torch.stack(terms, 1) @ fit - price).abs().max() < 0.25
-
-
-def max_depth(shape):
-    return max((1 + max_depth(child) for child in shape), default=0)
-
-
-@pytest.mark.parametrize("found", MACHINES)
-def test_only_30_drafts_show_that_side_shoots_gain_tokens(found):
-    """Against the chain of 16: each text is left out once."""
-    def gain(drafts):
-        ours, theirs = (table_of(found, 1)[name]["rounds"] for name in (
-            f"02 chain with side shoots, {drafts} drafts, 57K GPT", "01 chain of 16, 57K GPT"))
-        n, tokens = len(ours), found["tokens"]
-        left = [tokens * (n - 1) * (1 / (sum(ours) - a) - 1 / (sum(theirs) - b))
-                for a, b in zip(ours, theirs, strict=True)]
-        more = tokens * n * (1 / sum(ours) - 1 / sum(theirs))
-        return more, 2 * (n - 1) ** 0.5 * statistics.pstdev(left)
-
-    mean, error = gain(14)
-    assert abs(mean) < error
-    mean, error = gain(30)
-    assert mean > error and (mean, error) == pytest.approx((0.6, 0.4), abs=0.12)
+@pytest.mark.parametrize("found", CONTESTS)
+def test_with_cheap_levels_a_tree_wins_and_at_1_drawn_drafts_do(found):
+    """One pass makes all guesses: its best tree is ahead of its best chain. At T = 1 the best of
+    all drawn methods is ahead of the best that picks."""
+    for T, kind in ((0, lambda name, line: "chain" in name if "block" in line["family"] else None),
+                    (1, lambda name, line: None if "drawn" not in line else not line["drawn"])):
+        fast, groups = speedups(found, T), {False: [], True: [], None: []}
+        for name, line in table_of(found, T).items():
+            groups[kind(name, line)].append(name)
+        ahead, loser = (max(groups[side], key=lambda name: fast[name][2])
+                        for side in (False, True))
+        mean, error = behind(found, T, ahead)[loser]
+        assert mean > error
 
 
 # ---------------------------------------------------------------- the tree itself
