@@ -7,9 +7,10 @@ import math
 from itertools import product
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
-from nanogpt.bench import gain, tau
+from nanogpt.bench import gain
 from nanogpt.pictures.plots import (
     BLUE,
+    GREY,
     HEADS,
     INK,
     new_axes,
@@ -18,12 +19,11 @@ from nanogpt.pictures.plots import (
 )
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import RECORDS, opinion
+from routing_room import PROMPT, RECORDS, opinion
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
-NAMED = "each prompt's own head"  # who is told the kind
 
 
 def draw_says(known):
@@ -47,35 +47,30 @@ def draw_says(known):
                        "drafts, at a position")
 
 
-def draw_found(found, baseline="code head"):
-    """What each router gains over the better head: bars for texts of one kind, rings of three
-    for joined ones; the oracle's in three parts -> the Axes. found: of routing_room.replayed."""
-    def percent(name, part="both"):
-        return 100 * gain(found[name][part], found[baseline][part])[0]
+ASKED = ("the surer head", *RECORDS, PROMPT)
+MEASURES = ("knows p", "the oracle")  # no router can be one
 
-    names = [name for name in found if name != baseline][::-1]
-    ax = new_axes(height=3.9)
-    for y, name in enumerate(names):
-        one = percent(name)
-        color = INK if name in ("knows p", "the oracle", "one head for both") else BLUE
-        ax.barh(y, one, color=tint(color, 0.35))
-        if name == "the oracle":  # what it knows, what can be known, what the kind alone tells
-            kind, fair = percent(NAMED), percent("knows p")
-            ax.barh(y, fair, color=tint(color, 0.6))
-            ax.barh(y, kind, color=tint(BLUE, 0.35))
-            ax.text(kind / 2, y, "the kind of text", ha="center", va="center", fontsize="small")
-            ax.text((fair + one) / 2, y, "luck", ha="center", va="center", fontsize="small")
-        elif name in ("the surer head", *RECORDS):
-            ax.plot(percent(name, "joined"), y, "o", color=INK, fillstyle="none")
-        ax.text(one + 0.6, y, f"{tau(found[name]['both']):.2f}", va="center")
-    ax.set_yticks(range(len(names)), names)
-    ax.grid(axis="x", color="#E5E5E5", linewidth=0.8)
-    ax.set(xlabel="% more tokens than the code head alone\n"
-                  "(grey: no router; dark: single rounds;\n"
-                  "ring: the kind changes once)", xlim=(-1.5, 23.5))
-    ax.set_title(f"Of the oracle's {percent('the oracle'):.0f} percent, "
-                 f"{percent(NAMED):.0f} are the kind of text", x=-0.35)
-    return ax
+
+def draw_found(found, baseline="code head"):
+    """What each router gains over the better head, where the kind of the text stays and below it
+    where it changes once -> the two Axes. found: of routing_room.replayed."""
+    names, axes = (*ASKED, *MEASURES)[::-1], new_axes(height=5, rows=2)
+    for ax, part, title in zip(axes, ("both", "joined"), (
+            "The kind stays: the prompt tells it", "The kind changes: a short record sees it"),
+            strict=True):
+        for y, name in enumerate(names):
+            share = 100 * gain(found[name][part], found[baseline][part])[0]
+            ax.barh(y, share, color=tint(BLUE, 0.35) if name in ASKED else GREY)
+            ax.text(max(share, 0) + 0.5, y, f"{share:+.0f} %", va="center")
+            ax.text(0.5, y, "no router" * (name in MEASURES), va="center", fontsize="small")
+        ax.set_yticks(range(len(names)), names)
+        ax.axvline(0, color=INK, linewidth=1)
+        ax.set(xlim=(-11, 24), xticks=())
+        ax.spines[["left", "bottom"]].set_visible(False)
+        ax.tick_params(length=0)
+        ax.set_title(title, x=-0.35)
+    ax.set_xlabel("tokens a round, beside the code head alone")
+    return axes
 
 
 def step_round(args, dataset, device, prompt):

@@ -34,7 +34,6 @@ from nanogpt.bench import (
     Proposal,
     agreement,
     by_record,
-    calibration,
     gain,
     in_pieces,
     plain_texts,
@@ -44,7 +43,7 @@ from nanogpt.bench import (
 )
 from nanogpt.chapter import Loop, Model
 from nanogpt.data import held_out_prompts, untouched_prompts
-from nanogpt.decoding import Context
+from nanogpt.decoding import Context, collect
 from nanogpt.exact.slips import slips
 from nanogpt.sampling import Dice, Sampler
 from train_heads import (
@@ -123,98 +122,96 @@ def target_expects(context, tree, sampler):
     return sum(paths[1:])
 
 
-def propose_everywhere(target, heads, text, first, kind=0, dice=None, sampler=None):
-    """trees_everywhere -> {position: Proposal}. dice: throws its coins, default none; sampler: with
-    it, the two first heads' trees are judged by target_expects, too."""
+def held_before(target, heads, prompt):
+    """How far would a head have got on the prompt? -> for each, the accepted drafts of its trees
+    below every token of it, their sum. heads: HeadDrafters."""
+    trees = [trees for _, trees, _ in trees_everywhere(target, BothHeads(heads), prompt, 1)]
+    return [sum(agreement(tree, prompt[root + 1:]) for root, tree in enumerate(own, 1))
+            for own in zip(*trees, strict=True)]
+
+
+def propose_everywhere(target, heads, text, first, sampler):
+    """trees_everywhere -> {position: Proposal}; of the two first heads' trees with target_expects.
+    """
     found, context = {}, Context(target, text[:first])
     context.prefill()
+    before = held_before(target, heads, text[:first])
     for root, trees, scores in trees_everywhere(target, BothHeads(heads), text, first):
-        due = [target_expects(context, tree, sampler) for tree in trees[:2]] if sampler else (0, 0)
+        due = [target_expects(context, tree, sampler) for tree in trees[:2]]
         found[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
-                               [mean_confidence(s) for s in scores], kind,
-                               int(dice.flip(0.5)) if dice else 0, due)
-        if sampler:
-            context.commit([0], [text[root]])
+                               [mean_confidence(s) for s in scores], due=due, before=before)
+        context.commit([0], [text[root]])
     return found
 
 
-def tell(kinds, target, heads, sampler, prompts_of=held_out_prompts, ask_target=True):
-    """24 plain texts of each kind -> {kind: prompt + 128 tokens of each}, and known, {kind:
-    propose_everywhere of each}. Prompt i is drawn from Dice(i); prompts_of: see nanogpt/data.py;
-    ask_target: whether the target judges the trees, which takes two forwards a token."""
-    texts, known = {}, {}
-    for number, kind in enumerate(("verse", "code")):
-        prompts = prompts_of(kinds[kind], 24)
-        texts[kind] = plain_texts(target, prompts, sampler)
-        known[kind] = [propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]),
-                                          number, Dice(i), sampler if ask_target else None)
-                       for i, text in enumerate(texts[kind])]
-    return texts, known
+def tell(kinds, target, heads, sampler):
+    """24 plain texts of each kind, 128 tokens behind their prompts -> {kind: propose_everywhere of
+    each}."""
+    known = {}
+    for kind in ("verse", "code"):
+        prompts = held_out_prompts(kinds[kind], 24)
+        known[kind] = [
+            propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]), sampler)
+            for text in plain_texts(target, prompts, sampler)]
+    return known
+
+
+def named_right(kinds, target, heads, prompts_of=held_out_prompts):
+    """Of how many prompts has the head of their kind guessed more? -> right ones, all. prompts_of:
+    see nanogpt/data.py."""
+    right = [route(held_before(target, drafters([heads["verse"], heads["code"]]), prompt)) == number
+             for number, kind in enumerate(("verse", "code"))
+             for prompt in prompts_of(kinds[kind], 24)]
+    return sum(right), len(right)
 
 
 # ---------------------------------------------------------------- every router on the same texts
 
 RECORDS = {"its record": None, "its last 8 rounds": 8}  # how many rounds each remembers
-HONEST = "the surer, honest", "the surer, honest by kind"  # see honest_choice
-ROUTERS = ("verse head", "code head", "a coin", "the surer head", *HONEST, *RECORDS,
-           "each prompt's own head", "one head for both", "knows p", "the oracle")
-GAINS = (("a coin", "code head"), ("the surer head", "code head"), ("its record", "code head"),
-         ("knows p", "code head"), ("the oracle", "code head"), ("the surer head", "a coin"),
-         *((honest, "the surer head") for honest in HONEST), ("its record", "the surer head"),
-         ("each prompt's own head", "its record"), ("knows p", "its record"),
-         ("its record", "one head for both"), ("knows p", "one head for both"),
-         ("the oracle", "one head for both"))
-
-
-def ratios(known):
-    """Gets over says of the head for verse and the one for code, see bench.calibration. known: of
-    tell, on other prompts than those on which they are used."""
-    return calibration((step.kind, [(step.lengths[h], 8 * step.means[h]) for h in (0, 1)])
-                       for texts in known.values() for text in texts for step in text.values())
+PROMPT = "the prompt"  # who would have guessed more of it
+ROUTERS = ("verse head", "code head", "the surer head", *RECORDS, PROMPT, "one head for both",
+           "knows p", "the oracle")
+GAINS = (*((router, "code head") for router in (
+    "the surer head", *RECORDS, PROMPT, "knows p", "the oracle")),
+    ("its record", "the surer head"), (PROMPT, "its record"), ("knows p", PROMPT),
+    *((router, "one head for both") for router in ("its record", PROMPT, "knows p", "the oracle")))
 
 
 def choices(step):
     """Which head does each router keep?"""
     return {"verse head": 0, "code head": 1,
-            "a coin": step.coin,
             "the surer head": route(step.means[:2]),
             "knows p": route(step.due),  # the target's probabilities, and not its draws
             "the oracle": route(step.lengths[:2]),
-            "each prompt's own head": step.kind,
             "one head for both": 2}
 
 
-def honest_choice(step, honest, router):
-    """The surer head, if what a head says is first multiplied by what it gets for it, in all texts
-    or in those of this kind. honest: of `ratios`; router: a name in HONEST."""
-    key = step.kind if router == HONEST[1] else None
-    return route([mean * ratio for mean, ratio in zip(step.means[:2], honest[key], strict=True)])
-
-
-def rounds_by(proposals, router, honest=None):
-    """The rounds of what propose_everywhere gave. router: a name in `choices`, in RECORDS, or,
-    with `ratios`, in HONEST."""
+def rounds_by(proposals, router):
+    """The rounds of what propose_everywhere gave. router: a name in `choices`, in RECORDS, or
+    PROMPT."""
     if router in RECORDS:
         return by_record(proposals, RECORDS[router])
-    return rounds_of({root: step.lengths[
-        honest_choice(step, honest, router) if router in HONEST else choices(step)[router]]
-        for root, step in proposals.items()})
+    if router == PROMPT:  # chosen before the first round, and kept
+        head = route(proposals[min(proposals)].before[:2])
+        return rounds_of({root: step.lengths[head] for root, step in proposals.items()})
+    return rounds_of({root: step.lengths[choices(step)[router]]
+                      for root, step in proposals.items()})
 
 
-def replayed(known, routers, honest=None):
+def replayed(known, routers):
     """{router: {part: the rounds of every text}}. known: of `tell`; parts: "verse", "code", "both",
     and "joined", each verse text with a code text behind it."""
     parts = known | {"both": known["verse"] + known["code"], "joined": [
         in_pieces(pair, len(pair[0])) for pair in zip(known["verse"], known["code"], strict=True)]}
-    return {router: {part: [rounds_by(text, router, honest) for text in texts]
+    return {router: {part: [rounds_by(text, router) for text in texts]
                      for part, texts in parts.items()} for router in routers}
 
 
-def print_gains(found, gains):
-    """What is gained on both kinds. found: of `replayed`; gains: pairs of a router and the one that
-    it is compared with."""
+def print_gains(found, gains, part="both"):
+    """What is gained. found: of `replayed`; gains: pairs of a router and the one that it is
+    compared with; part: see `replayed`."""
     for router, other in gains:
-        share, error = gain(found[router]["both"], found[other]["both"])
+        share, error = gain(found[router][part], found[other][part])
         print(f"{router}, over {other}:".ljust(48), f"{share:+.1%} \u00b1 {error:.1%}")
 
 
@@ -225,6 +222,23 @@ def print_taus(found, gains=(), parts=("verse", "code", "both")):
         for router, rounds in found.items()])
     print()
     print_gains(found, gains)
+
+
+def print_drawn(kinds, target, heads, sampler):
+    """tau of chains of 4 and 8 that are drawn, the head chosen before the draws; and their gains
+    over one head's."""
+    verse, code, both = heads.values()
+    for K in (4, 8):
+        found = {}
+        for name, levels in (("one head for both", HeadLevels(both)),
+                             ("how sure?", RoutedLevels([verse, code])),
+                             ("what record?", RecordLevels([verse, code]))):
+            found[name] = [collect(speculate(
+                target, TreeDrafter(levels, (1,) * K, sampler, dice), prompt, sampler, dice,
+                multi_round), 128).accepted for kind in ("verse", "code") for prompt, dice in zip(
+                    held_out_prompts(kinds[kind], 24), map(Dice, range(24)), strict=True)]
+            share, error = gain(found[name], found["one head for both"])
+            print(f"{K} drawn, {name}: {tau(found[name]):.2f}, {share:+.1%} \u00b1 {error:.1%}")
 
 
 def opinion(steps, head):
@@ -254,13 +268,16 @@ def main(argv=None):
                       corpus=False).parse_args(argv)
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain)
+    for prompts_of in (held_out_prompts, untouched_prompts):
+        print("{} of {} prompts name their head".format(
+            *named_right(kinds, target, heads, prompts_of)))
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
-        known = tell(kinds, target, heads, Sampler(temperature))[1]
-        others = tell(kinds, target, heads, Sampler(temperature), untouched_prompts, False)[1]
+        known = tell(kinds, target, heads, Sampler(temperature))
         print("\ntemperature", temperature)
-        print_taus(replayed(known, ROUTERS, ratios(others)), GAINS,
+        print_taus(replayed(known, ROUTERS), GAINS,
                    ("verse", "code", "both", "joined"))
         print_opinions(known)
+    print_drawn(kinds, target, heads, Sampler(1))
 
 
 # ---------------------------------------------------------------- what goes wrong

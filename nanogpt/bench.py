@@ -15,7 +15,7 @@ Sums over sums everywhere, tau and speed-ups alike: a long text counts more than
 import gc
 import statistics
 import time
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -354,16 +354,16 @@ def rounds_of(lengths):
 @dataclass
 class Proposal:
     """Several drafters' trees below one token of a text: for each the accepted drafts (the target's
-    own token not counted) and the mean confidence. kind: of the text; coin: 0 or 1, by chance; due:
-    how many drafts of each tree the target expects to accept, if it was asked; future: the tokens
-    that come next, for who asks for them."""
+    own token not counted) and the mean confidence. kind: of the text; due: how many
+    drafts of each tree the target expects to accept, if it was asked; future: the tokens that come
+    next, for who asks for them; before: what each one's trees hold of the prompt."""
 
     lengths: list
     means: list
     kind: int = 0
-    coin: int = 0
     due: list = (0, 0)
     future: list = ()
+    before: list = (0, 0)
 
 
 def by_record(steps, last=None):
@@ -411,16 +411,3 @@ def gain(rounds, others):
     without = [tau(rounds[:i] + rounds[i + 1:]) / tau(others[:i] + others[i + 1:])
                for i in range(n)]
     return tau(rounds) / tau(others) - 1, 2 * statistics.stdev(without) * (n - 1) / n ** 0.5
-
-
-def calibration(opinions):
-    """How many drafts each head got for each that it said it would get -> {kind: [a ratio a head]};
-    under None the ratios over all kinds.
-
-    opinions: for each position of some texts its kind and, for each head, what it got and said.
-    """
-    sums = defaultdict(float)
-    for kind, heads in opinions:
-        for key in (kind, None):
-            sums[key] = sums[key] + np.array(heads)  # (heads, 2)
-    return {key: (total[:, 0] / total[:, 1]).tolist() for key, total in sums.items()}

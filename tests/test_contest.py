@@ -18,7 +18,7 @@ from chain_room import foretold
 from chain_specdec import expected_tokens
 from dual_draft_routing import ColderHead, RoutedLevels, colder
 from nanogpt.before import in_short
-from nanogpt.bench import calibration, in_pieces
+from nanogpt.bench import in_pieces
 from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import Generation, Step, collect
@@ -524,20 +524,6 @@ def test_methods_by_hand():
         "side by side": 2, "the surer head": 1, "trie in turns": 2, "trie": 2, "the oracle": 2}
 
 
-def test_what_a_head_gets_for_what_it_says():
-    assert calibration([(0, [(2, 4), (1, 1)]), (0, [(1, 2), (0, 1)]), (1, [(0, 6), (3, 1)])]) == {
-        0: [0.5, 0.5], 1: [0, 3], None: [0.25, 4 / 3]}
-    known = {"verse": [{3: routing_room.Proposal([2, 0, 9], [.5, .25, 9])}]}
-    assert routing_room.ratios(known) == {0: [0.5, 0], None: [0.5, 0]}
-
-
-def test_an_honest_router_by_hand():
-    step = {0: routing_room.Proposal([3, 2, 0], [.4, .5, .9], kind=0)}
-    honest = {None: [1, 1], 0: [1, .7], 1: [1, 1]}
-    assert [routing_room.rounds_by(step, router, honest) for router in (
-        "the surer head", *routing_room.HONEST)] == [[2], [2], [3]]
-
-
 def test_a_record_by_hand():
     """The code head is surer everywhere. It fails at 0 and at 1; there the verse head had 3 and 1
     right, but at 1 only one token of the 3 is known, and at 2 two and one."""
@@ -579,14 +565,13 @@ def test_a_trie_by_record_by_hand():
 
 
 def test_every_router_of_the_lesson_has_its_row(capsys):
-    step = routing_room.Proposal([1, 0, 2], [.2, .1, .3], coin=1)
+    step = routing_room.Proposal([1, 0, 2], [.2, .1, .3])
     known = {"verse": [{0: step}] * 2, "code": [{0: step}] * 2}
-    honest = {0: [1, 1], None: [1, 1]}
-    routing_room.print_taus(routing_room.replayed(known, routing_room.ROUTERS, honest),
+    routing_room.print_taus(routing_room.replayed(known, routing_room.ROUTERS),
                             routing_room.GAINS)
     rows = {line[:23].strip(): line.split()[-3:] for line in capsys.readouterr().out.splitlines()}
     for router, tokens in (
-            ("code head", 1), ("a coin", 1), ("the surer head", 2), ("its record", 2),
+            ("code head", 1), ("the surer head", 2), ("its record", 2),
             ("one head for both", 3), ("the oracle", 2)):
         assert rows[router] == [f"{tokens:.2f}"] * 3, router
     assert rows["the oracle, over code h"][0] == "+100.0%"

@@ -115,7 +115,7 @@ class Fixed:
         pass
 
     def read(self, states, tokens):
-        return self.said, states
+        return self.said.expand(len(tokens), -1), states
 
 
 def test_a_record_of_drawn_rounds_by_hand():
@@ -148,7 +148,7 @@ def test_what_is_known_beforehand_is_what_a_sure_target_expects():
     heads, prompt = random_heads(target), [1, 2, 3]
     text = prompt + collect(plain_decode(target, prompt, Sampler(0), Dice(0)), 50).tokens
     known = routing_room.propose_everywhere(
-        target, routing_room.drafters(heads, 6), text, len(prompt), sampler=Sampler(0))
+        target, routing_room.drafters(heads, 6), text, len(prompt), Sampler(0))
     assert all(step.due == step.lengths for step in known.values())
     both = routing_room.BothHeads(routing_room.drafters(heads, 6))
     for root, trees, _ in routing_room.trees_everywhere(target, both, text, len(prompt)):
@@ -162,6 +162,23 @@ def test_routers_by_hand():
     assert {router: routing_room.tau([routing_room.rounds_by(known, router)]) for router in (
         "verse head", "code head", "the surer head", "the oracle")} == {
             "verse head": 2, "code head": 1, "the surer head": 1, "the oracle": 2}
+
+
+def test_the_prompt_is_asked_once_by_hand():
+    """Behind the prompt's second token come 1, 2, 1, then 2, 1, then 1. Who always guesses 1, 1 has
+    one right, none, one; who guesses 2, 2 none, one, none. The first is kept, whatever comes."""
+    drafters = [HeadDrafter(Fixed(*probs), depth=2, top_k=1, budget=2)
+                for probs in ((.1, .8, .1), (.1, .1, .8))]
+    before = routing_room.held_before(lambda tokens: (None, None), drafters, [0, 1, 1, 2, 1])
+    assert before == [2, 1]
+    known = {root: routing_room.Proposal([0, 3], [.1, .9], before=held)
+             for root, held in ((7, before), (8, [0, 9]))}
+    assert routing_room.rounds_by(known, routing_room.PROMPT) == [0, 0]
+    heads = {"code": drafters[1].head, "verse": drafters[0].head}
+    for verse, code, right in ((1, 2, 48), (1, 1, 24), (2, 1, 0)):  # what a prompt repeats
+        assert routing_room.named_right(
+            {"verse": verse, "code": code}, lambda tokens: (None, None), heads,
+            lambda token, count: [[0] + [token] * 4] * count) == (right, 48)
 
 
 def test_a_gain_by_hand():
