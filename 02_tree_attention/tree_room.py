@@ -264,19 +264,16 @@ def bias(rule, branching, drawn=None, length=None, pair=5, sampler=None, rounds=
 def changed_loops(pairs=6):
     """The loop as it is, and with one change at a time -> {change: total variation}, the mean over
     so many pairs of models."""
-    shape, causal = (2, 1), WRONG["ancestor_mask"]["the causal mask is used"]
-
     def repeating(probs, n, dice):
         return [dice.draw(probs) for _ in range(n)]
 
     def mean(rule, **how):
-        return sum(bias(rule, shape, pair=pair, **how) for pair in range(pairs)) / pairs
+        return sum(bias(rule, (2, 1), pair=pair, **how) for pair in range(pairs)) / pairs
 
     return {
         "walk, as it is": mean(walk),
         "multi-round, as it is": mean(multi_round),
         "worst guesses": mean(walk, top=lambda probs, n: probs.argsort()[:n].tolist()),
-        "causal mask": mean(walk, ancestor_mask=causal),
         "top tokens": mean(multi_round, drawn=False),
         "with replacement": mean(multi_round, draw_without_replacement=repeating),
         "no residual": mean(multi_round, residual=lambda p, q: p),
