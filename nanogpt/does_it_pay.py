@@ -46,21 +46,18 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.three_numbers import alpha_of
 
-# epyc.json: two cores of an AMD EPYC. xeon.json: two of an Intel Xeon, on which rows are cheaper
-# and plain decoding is fastest in float32. Prompts and seeds are the same, but rounding is not, so
-# at the first near tie a text parts from the other machine's.
+# epyc.json: two cores of an AMD EPYC, without what came later: the 4-gram, the fixed tree, halves
+# of a pair. xeon.json: all methods on two of an Intel Xeon, on which rows are cheaper and plain
+# decoding is fastest in float32. Prompts and seeds are the same, but rounding is not, so at the
+# first near tie a text parts from the other machine's.
 MEASURED = Path(__file__).parent / "measured"
-# Of the Xeon in another hour: chains of all kinds, and some trees. The 4-gram came after the rest.
+XEON = MEASURED / "xeon.json"
+HOURS = {"xeon": XEON, "later": MEASURED / "later" / "xeon.json"}  # T = 0 and 1 once more
+# GOING AWAY
 NGRAM = MEASURED / "ngram" / "xeon.json"
-# Of the Xeon in a third hour, T = 0 and 1: trees and chains of many shapes, beside the best
-# of all other kinds.
 TREES = MEASURED / "trees" / "xeon.json"
-# In a fourth hour: heads, halves of a pair, both routers, and the 4-gram's chains and trees.
 HEADS = MEASURED / "heads" / "xeon.json"
-# In a fifth, T = 0 and 1: all that one pass can bring, the fixed tree counted in its own rounds.
 BLOCK = MEASURED / "block" / "xeon.json"
-HOURS = {"xeon": MEASURED / "xeon.json", "ngram": NGRAM, "trees": TREES, "heads": HEADS,
-         "block": BLOCK}  # all of the Xeon
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
 HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)
