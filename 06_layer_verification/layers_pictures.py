@@ -293,7 +293,7 @@ def draw_saved(ax, pairs, lengths, title):
     say(ax, len(lengths) - 0.5, min(saved[-1]), "median", color=BLUE, fontweight="bold", va="top")
     ax.set_xticks(range(len(lengths)), lengths)
     plain_frame(ax, title, "drafts in the chain", "time saved, %")
-    ax.set_xlim(-0.9, len(lengths) - 0.2)
+    ax.set_xlim(-0.9, len(lengths) - 0.1)
     ax.margins(y=0.15)
     return ax
 
