@@ -377,7 +377,7 @@ def judged_twice(contests, who):
             unit = sum(lines[old[K]]["ms"]) / len(lines[old[K]]["ms"]) / found["tokens"] / 100
             pairs.append((K, -saved / unit, error / unit))
         if old and new:  # both may go as far as chapter 01's rule was tried
-            a, b = (max(fast[name][2] for K, name in names.items() if K <= max(old))
+            a, b = (max(fast[name][2] for K, name in names.items() if max(old) >= K)
                     for names in (old, new))
             bests.append(100 * (b / a - 1))
     return pairs, bests
