@@ -350,43 +350,36 @@ def test_a_loop_is_a_curve_over_its_budgets():
             "01 chain of 2, 57K GPT": pytest.approx((2, 1.25)),
             "01 chain of 4, 57K GPT": pytest.approx((4, 20.5 / 8))},
         ("03", "one head, {} nodes"): {"03 one head, 8 nodes": pytest.approx((2, 21 / 16))}}
-    assert maps.for_page(contest()) == {"1": {
-        "01 chain of {}, 57K GPT": [[1.25, 2], [2.562, 4]],
-        "03 one head, {} nodes": [[1.312, 2]]}}
 
 
-def test_who_has_a_colour():
-    """The best loop of each family; a chapter's; those with these words in their names."""
-    chain, head = maps.curves(contest(), 1)
-    assert maps.chosen(contest(), 1) == {chain: "57K GPT", head: "one head"}
-    assert maps.chosen(contest(), 1, "03") == maps.chosen(contest(), 1, "head") == {head: head}
-    with pytest.raises(ValueError, match="highlight is '07'; it must be a chapter's number, or wo"):
-        maps.chosen(contest(), 1, "07")
-    another = dict(LINES) | {"05 chain of 9, 57K GPT": ("57K GPT", True, [2, 2], [4, 4])}
-    faster, *_ = maps.chosen(contest(lines=another), 1)
-    assert faster == ("05", "chain of {}, 57K GPT")
-
-
-def test_the_map_says_who_is_fastest_and_draws_each_point():
-    ax = maps.draw_map(contest(), 1, "03")
-    assert ax.get_title("left") == (
-        "T = 1, the fastest is on the dashed line:\n01 chain of 2, 57K GPT, 1.60x")
+def test_the_map_has_a_curve_for_the_best_loop_of_each_family_and_a_point_for_all():
+    another = LINES | {"05 chain of 9, 57K GPT": ("57K GPT", True, [2, 2], [4, 4])}
+    assert maps.fastest(contest(lines=another), 1) == {
+        "57K GPT": ("05 chain of 9, 57K GPT", ("05", "chain of {}, 57K GPT")),
+        "one head": ("03 one head, 8 nodes", ("03", "one head, {} nodes"))}
+    ax = maps.draw_map(contest(), 1, "title")
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts == ["1  03 one head, 8 nodes: 1.52x, level with it"]
+    assert texts == ["1  57K GPT: chain of 2: 1.60x", "2  one head: 8 nodes: 1.52x"]
     grey, = (line for line in ax.lines if line.get_color() == GREY and line.get_marker() == "o")
-    assert grey.get_xdata() == pytest.approx([1.25, 20.5 / 8])  # price across
-    assert grey.get_ydata() == pytest.approx([2, 4])
-    chain, = maps.draw_by_guesses(contest(), 1, {"chain of {}, 57K GPT": "chain"}, "").lines
-    assert list(chain.get_xdata()) == [2, 4] and chain.get_ydata()[0] == pytest.approx(1.6)
+    assert grey.get_xdata() == pytest.approx([1.25, 20.5 / 8, 21 / 16])  # price across
+    assert grey.get_ydata() == pytest.approx([2, 4, 2])
+    curve, = (line for line in ax.lines if line.get_color() == maps.FAMILIES["57K GPT"]
+              and line.get_linewidth() == 2)
+    assert list(curve.get_ydata()) == pytest.approx([2, 4])
 
 
-def test_files_for_the_front_page_and_the_live_one(tmp_path):
-    found = contest()
+def test_the_front_page_has_the_best_of_each_drafter_and_tells_what_nobody_trained(tmp_path):
+    table = LINES | {"05 drawn 4-gram, 8 nodes": ("4-gram", False, [8, 8], [24, 16])}
+    found = contest(lines=table)
     found["tables"]["0"] = found["tables"]["1"]
+    for ax in maps.draw_front({"here": found}):
+        assert [label.get_text() for label in ax.get_yticklabels()] == [
+            "a table of three letters", "one head on the target's states", "a small GPT"]
+        assert [line.get_color() for line in ax.lines[:3]] == [
+            maps.FAMILIES["4-gram"], FAINT, FAINT]
     does_it_pay.save(tmp_path / "here.json", found)
     maps.main([str(tmp_path / "here.json")], tmp_path)
-    assert json.loads((tmp_path / "map.json").read_text()) == maps.for_page(found)
-    assert (tmp_path / "map.png").stat().st_size > 10_000
+    assert (tmp_path / "ladder.png").stat().st_size > 10_000
 
 
 # ---------------------------------------------------------------- three numbers

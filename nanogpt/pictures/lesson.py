@@ -111,11 +111,6 @@ def contest():
     return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 
-def draw_map(T, highlight=None, title=None):
-    """The map of the stored contest at temperature T; see nanogpt/pictures/maps.py. -> the Axes"""
-    return maps.draw_map(contest(), T, highlight, title=title)
-
-
 def ladder(number):
     """All chapters' best methods, those of one chapter in colour: two contests, hours apart."""
     maps.draw_ladder(does_it_pay.load_hours(), number)
