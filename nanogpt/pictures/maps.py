@@ -161,14 +161,16 @@ def draw_rungs(found, top):
                 zip(ax.get_yticklabels(), lines, strict=True)):
             ax.plot([low, high], [row, row], "o-", color=color or FAINT, linewidth=3, markersize=5)
             ax.annotate(f"{(low + high) / 2:.1f}x", (high, row), (7, 0), va="center",
-                        color=color or FAINT, textcoords="offset points", fontsize=9)
+                        color=color or FAINT, textcoords="offset points", fontsize=9,
+                        bbox={"color": "white", "pad": 1})
             words.set(color=color or INK, weight="bold" if color else "normal")
-        ax.axvline(1, color=INK, linewidth=1)
+        ax.axvline(1, color=INK, linewidth=1, zorder=0)
         plain_frame(ax, f"T = {T:g}").grid(visible=False)
         ax.spines["left"].set_visible(False)
         ax.tick_params(length=0)
     axes[0, 0].set_title(f"{top}T = {min(found):g}")
     ax.set_xlabel("times as fast as plain decoding", loc="right")
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.set_xlim(right=0.4 + max(high for lines in found.values() for _, _, high, _ in lines))
     return list(axes.flat)
 
@@ -194,7 +196,7 @@ def draw_front(files):
         found[T] = sorted(((FRONT[family], low, high, FAMILIES[family] if family in UNTRAINED
                             else None) for family, (_, low, high, _) in best.items()),
                           key=lambda rung: rung[1] + rung[2])
-    return draw_rungs(found, "What nobody had to train is in colour.\n")
+    return draw_rungs(found, "In colour: nobody had to train it.\n")
 
 
 def main(argv=None, folder=Path(__file__).parent):
