@@ -165,6 +165,7 @@ def draw_rungs(found, top):
                         bbox={"color": "white", "pad": 1})
             words.set(color=color or INK, weight="bold" if color else "normal")
         ax.axvline(1, color=INK, linewidth=1, zorder=0)
+        ax.set_ylim(-0.8, len(lines) - 0.4)
         plain_frame(ax, f"T = {T:g}").grid(visible=False)
         ax.spines["left"].set_visible(False)
         ax.tick_params(length=0)
