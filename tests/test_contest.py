@@ -562,12 +562,13 @@ def test_every_router_of_the_lesson_has_its_row(capsys):
     known = {"verse": [{0: step}] * 2, "code": [{0: step}] * 2}
     routing_room.print_taus(routing_room.replayed(known, routing_room.ROUTERS),
                             routing_room.GAINS)
-    rows = {line[:23].strip(): line.split()[-3:] for line in capsys.readouterr().out.splitlines()}
+    rows = {line.split("  ")[0]: line.split()[-3:]
+            for line in capsys.readouterr().out.splitlines()}
     for router, tokens in (
-            ("code head", 1), ("the surer head", 2), ("its record", 2),
+            ("code head", 1), ("the surer head", 2), ("its record", 2), ("the prompt", 2),
             ("one head for both", 3), ("the oracle", 2)):
         assert rows[router] == [f"{tokens:.2f}"] * 3, router
-    assert rows["the oracle, over code h"][0] == "+100.0%"
+    assert rows["the oracle, over code head:"][0] == "+100.0%"
 
 
 def test_what_a_head_says_and_gets(capsys):
