@@ -150,7 +150,7 @@ def draw_rungs(found, top):
     """One line a method, the fastest on top, a panel a temperature -> a list of Axes.
 
     found: {T: [(label, lowest and highest speed-up, its colour or None), ...]}, the slowest first;
-    top: what stands before the first temperature.
+    top: what stands above all.
     """
     heights = [len(lines) for lines in found.values()]
     _, axes = plt.subplots(len(found), figsize=(WIDTH, 0.9 + 0.23 * sum(heights)), sharex=True,
@@ -169,7 +169,7 @@ def draw_rungs(found, top):
         plain_frame(ax, f"T = {T:g}").grid(visible=False)
         ax.spines["left"].set_visible(False)
         ax.tick_params(length=0)
-    axes[0, 0].set_title(f"{top}T = {min(found):g}")
+    ax.figure.suptitle(top, x=0.02, ha="left", fontsize=12)
     ax.set_xlabel("times as fast as plain decoding", loc="right")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_xlim(right=0.4 + max(high for lines in found.values() for _, _, high, _ in lines))
@@ -186,7 +186,7 @@ def draw_ladder(files, chapter=None, temperatures=(0, 1)):
     return draw_rungs(
         {T: [(rung_label(name, family), low, high, BLUE if name[:2] == chapter else None)
              for name, family, low, high in rungs(files, T)] for T in temperatures},
-        f"Chapter {chapter} in blue. " if chapter else "")
+        f"Chapter {chapter} in blue" if chapter else "")
 
 
 def draw_front(files):
@@ -197,7 +197,7 @@ def draw_front(files):
         found[T] = sorted(((FRONT[family], low, high, FAMILIES[family] if family in UNTRAINED
                             else None) for family, (_, low, high, _) in best.items()),
                           key=lambda rung: rung[1] + rung[2])
-    return draw_rungs(found, "In colour: nobody had to train it.\n")
+    return draw_rungs(found, "In colour: nobody had to train it")
 
 
 def main(argv=None, folder=Path(__file__).parent):
