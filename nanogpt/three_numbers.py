@@ -1,4 +1,4 @@
-"""Your three numbers: which method, and how many drafts, on a machine and with a drafter of yours?
+"""Your three numbers: a first length for a chain, on a machine and with a drafter of yours.
 
     draft   the price of one forward of the drafter, in plain steps
     rows    so many more make the target's forward cost one plain step more, from the second row on;
@@ -12,7 +12,8 @@ A round costs its drafter's forwards and one forward of the target. As everywher
 
     speed-up = tokens a round / price of the round in plain steps
 
-For trees it was far too kind where a contest could check it, at temperature 0 and at 1.
+That is a first length; measure its neighbours. The contest's chains were slower than it says, and
+for trees it was far too kind, at temperature 0 and at 1: `best` names chains only.
 
 What is assumed: drafts are accepted independently, and a second guess, where the first one failed,
 is right half as often as a first one: in our contest more often at temperature 0, less at 1. And
@@ -96,8 +97,7 @@ def yours(draft, rows, alpha, one_pass=False):
 
 
 def best(methods):
-    """The fastest chain of some methods, or plain decoding -> its name, its speed-up. No tree: see
-    above."""
+    """The fastest chain of some methods, or plain decoding -> its name, its speed-up."""
     fast = {name.format(budget): tokens / price for name, curve in methods.items()
             for budget, (tokens, price) in curve.items()
             if not name.startswith("tree")} | {"plain decoding": 1.0}
