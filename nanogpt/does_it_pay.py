@@ -52,12 +52,7 @@ from nanogpt.three_numbers import alpha_of
 # first near tie a text parts from the other machine's.
 MEASURED = Path(__file__).parent / "measured"
 XEON = MEASURED / "xeon.json"
-HOURS = {"xeon": XEON, "later": MEASURED / "later" / "xeon.json"}  # T = 0 and 1 once more
-# GOING AWAY
-NGRAM = MEASURED / "ngram" / "xeon.json"
-TREES = MEASURED / "trees" / "xeon.json"
-HEADS = MEASURED / "heads" / "xeon.json"
-BLOCK = MEASURED / "block" / "xeon.json"
+HOURS = {"xeon": XEON, "later": MEASURED / "later" / "xeon.json"}  # T = 0 and 1 once again
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
 HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)

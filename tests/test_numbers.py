@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from nanogpt.does_it_pay import (
-    MEASURED,
     behind,
-    load_contest,
     load_contests,
     load_hours,
     span,
@@ -113,9 +111,7 @@ def texts():
 @pytest.mark.parametrize("path, text", [pytest.param(path, text, id=str(path.relative_to(ROOT)))
                                         for path, text in texts().items()])
 def test_every_number_of_a_method_stands_in_the_file(path, text):
-    gone = {path.parent.name: load_contest(path) for path in MEASURED.glob("*/xeon.json")
-            if path.parent.name in ("old", "ngram", "trees", "heads", "block")}  # GOING AWAY
-    wrong, right = strangers(text, {**load_contests(), **load_hours(), **gone})
+    wrong, right = strangers(text, {**load_contests(), **load_hours()})
     assert not wrong
     assert right >= LEAST.get(path, 0), "name the methods in full, or nobody looks them up"
 
