@@ -112,7 +112,7 @@ def contest():
 
 
 def ladder(number):
-    """All chapters' best methods, those of one chapter in colour: two contests, hours apart."""
+    """All chapters' best methods, those of one chapter in colour: both contests of the Xeon."""
     maps.draw_ladder(does_it_pay.load_hours(), number)
     plt.show()
 
