@@ -278,10 +278,14 @@ def test_the_ladder_has_the_best_of_each_chapter_and_drafter():
     assert chain_of_2[:2] == ("01 chain of 2, 57K GPT", "57K GPT")
     greedy, drawn = maps.draw_ladder(hours, "03")
     for ax in (greedy, drawn):
-        assert [label.get_text() for label in ax.get_yticklabels()] == [head[0], chain_of_2[0]]
+        assert [label.get_text() for label in ax.get_yticklabels()] == [
+            "2.  03 one head, 8 nodes", "1.  01 chain of 2, 57K GPT"]
         assert [line.get_color() for line in ax.lines[:2]] == [BLUE, FAINT]
     assert list(drawn.lines[0].get_xdata()) == pytest.approx([32 / 21 / 1.25, 32 / 21])
     assert list(greedy.lines[1].get_xdata()) == pytest.approx([1.6, 1.6])
+    assert greedy.figure.get_suptitle() == "Chapter 03: place 2 of 2 at T = 0, 2 of 2 at T = 1"
+    mine, = maps.draw_ladder(hours, "03", (1,), first=0)
+    assert [label.get_text()[:5] for label in mine.get_yticklabels()] == ["2.  0"]
     nobody, = maps.draw_ladder(hours, temperatures=(1,))
     assert [line.get_color() for line in nobody.lines[:2]] == [FAINT, FAINT]
 
@@ -290,6 +294,9 @@ def test_a_rung_names_its_drafter_once():
     name = "06 chain of 4, block verification"
     assert maps.rung_label(name, "57K GPT") == "06 chain of 4, BV (57K GPT)"
     assert maps.rung_label("01 chain of 2, 57K GPT", "57K GPT") == "01 chain of 2, 57K GPT"
+    for shape, label in ("1-1-1", "chain of 3"), ("1", "chain of 1"), ("1-1-2", "tree 1-1-2"):
+        assert maps.rung_label(f"02 drawn tree {shape}, bigram", "bigram") == (
+            f"02 drawn {label}, bigram")
 
 
 def test_few_words_for_many_methods():

@@ -7,6 +7,7 @@
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
 """
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -140,9 +141,10 @@ def rungs(files, T):
 
 
 def rung_label(name, family):
-    """Example: '06 chain of 4, block verification' of the 57K GPT is '06 chain of 4, BV (57K GPT)'.
-    """
+    """Examples: '06 chain of 4, block verification' of the 57K GPT: '06 chain of 4, BV (57K GPT)';
+    '02 drawn tree 1-1-1, 57K GPT', which is a chain: '02 drawn chain of 3, 57K GPT'."""
     short = name.replace("block verification", "BV")
+    short = re.sub(r"tree (1(?:-1)*)(?![-\d])", lambda m: f"chain of {m[1].count('1')}", short)
     return short if any(word in name for word in family.split()) else f"{short} ({family})"
 
 
@@ -176,17 +178,28 @@ def draw_rungs(found, top):
     return list(axes.flat)
 
 
-def draw_ladder(files, chapter=None, temperatures=(0, 1)):
-    """All chapters' best methods, the fastest on top, from the lowest to the highest speed-up of
-    several contests; those of one chapter in colour, T = 0 above T = 1.
+def draw_ladder(files, chapter=None, temperatures=(0, 1), first=5):
+    """The first places of all chapters' best methods, and those of one chapter, in colour: from the
+    lowest to the highest speed-up of several contests, T = 0 above T = 1.
 
-    files: {name: of load_contest}; chapter: its number, "03", or None -> a list of Axes, one a
-    temperature
+    files: {name: of load_contest}; chapter: its number, "03", or None; first: so many places are
+    shown in any case -> a list of Axes, one a temperature
     """
-    return draw_rungs(
-        {T: [(rung_label(name, family), low, high, BLUE if name[:2] == chapter else None)
-             for name, family, low, high in rungs(files, T)] for T in temperatures},
-        f"Chapter {chapter} in blue" if chapter else "")
+    found, best = {}, []
+    for T in temperatures:
+        lines = rungs(files, T)
+        shown = [(f"{place}.  {rung_label(name, family)}", low, high,
+                  BLUE if name[:2] == chapter else None)
+                 for place, (name, family, low, high) in enumerate(reversed(lines), 1)
+                 if place <= first or name[:2] == chapter]
+        found[T] = shown[::-1]
+        best += [f"{label.partition('.')[0]} of {len(lines)} at T = {T:g}"
+                 for label, *_, color in shown if color][:1]
+    axes = draw_rungs(found, f"Chapter {chapter}: place {', '.join(best)}" if best else "")
+    axes[-1].annotate("BV: block verification (06); deep: as many levels as it likes", (1, 0),
+                      (0, -44), "axes fraction", "offset points", ha="right", fontsize=9,
+                      color=FAINT)
+    return axes
 
 
 def draw_front(files):
