@@ -22,21 +22,10 @@ from IPython.display import Markdown, display
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from nanogpt import does_it_pay
-from nanogpt.bench import (
-    TURN,
-    compare,
-    cost_curve,
-    paired,
-    plain,
-    speedup,
-    summarize,
-    tau_uncertainty,
-)
-from nanogpt.chapter import load
 from nanogpt.cli import print_table
 from nanogpt.data import held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import collect, plain_decode
-from nanogpt.device import device_name, pick_device
+from nanogpt.device import pick_device
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced
 from nanogpt.packing import for_decoding
@@ -115,34 +104,3 @@ def ladder(number):
     """All chapters' best methods, those of one chapter in colour: both contests of the Xeon."""
     maps.draw_ladder(does_it_pay.load_hours(), number)
     plt.show()
-
-
-def here_and_now(number, name, budget, T=1, prompts=4, rivals=()):
-    """Time one loop of a chapter beside plain decoding, in turns, on this machine; print it beside
-    what is stored. The prompts are the contest's first ones, and the texts as long.
-
-    number: of the chapter, "02"; name: of the Loop; T: the temperature; rivals: other loops, a
-    (number, name, budget) each, which take their turns and stand in the same table.
-    """
-    (dataset, device), sampler = setting(), Sampler(T)
-    m, starts = a_cast(dataset, device), {}
-    for chapter, wanted, size in [(number, name, budget), *rivals]:
-        loop, = (loop for loop in load(chapter).loops if loop.name == wanted)
-        starts[f"{chapter} {loop.title(size)}"] = loop.start(m, size, sampler)
-    found = compare({"plain": plain(m.target, sampler), **starts},
-                    untouched_prompts(dataset, contest()["prompts"])[:prompts],
-                    contest()["tokens"] + 1, TURN)
-    rows, here = [], f"now, {prompts} texts: {device_name(device)}"
-    for title in starts:
-        tau, fast = summarize(found[title])["tau"], speedup(found[title], found["plain"])
-        lines = [(here, tau, tau_uncertainty(found[title]), tau / fast, fast)]
-        for there in does_it_pay.load_contests().values():
-            stored = does_it_pay.speedups(there, T)
-            if title in stored:
-                tokens, price, then = stored[title]
-                lines.append((f"stored, {there['prompts']} texts: {there['machine']}", tokens,
-                              does_it_pay.tau_error(there, T, title), price, then))
-        rows += [[f"{title[3:]}, {where}" if rivals else where, f"{tokens:.2f}", f"{error:.2f}",
-                  f"{price:.2f}", f"{fast:.2f}x"] for where, tokens, error, price, fast in lines]
-    print_table([f"T = {T:g}" if rivals else f"{title[3:]}, T = {T:g}", "tokens a round", "+-",
-                 "price", "speed-up"], rows)
