@@ -210,7 +210,7 @@ def draw_front(files):
         found[T] = sorted(((FRONT[family], low, high, FAMILIES[family] if family in UNTRAINED
                             else None) for family, (_, low, high, _) in best.items()),
                           key=lambda rung: rung[1] + rung[2])
-    return draw_rungs(found, "In colour: nobody had to train it")
+    return draw_rungs(found, "A counted table (orange) comes close to a trained head")
 
 
 def main(argv=None, folder=Path(__file__).parent):
