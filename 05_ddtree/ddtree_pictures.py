@@ -102,39 +102,54 @@ def print_mended(wrong, right, told):
 # ---------------------------------------------------------------- a stored contest
 
 
-def print_gain(found, one, other):
-    """How many tokens a round one loop has more than another, text by text, at T = 0 and 1.
+def print_gains(found, one, other, budgets, temperatures=(0, 0.6, 1)):
+    """How many tokens a round one loop has more than another, text by text, by budget and
+    temperature.
 
-    found: of nanogpt.does_it_pay.load_contest; one, other: methods, with their chapters.
+    found: of nanogpt.does_it_pay.load_contest; one, other: loops with their chapters, as in
+    "05 DDTree, {} nodes".
     """
-    both = [[[found["tokens"] / n for n in table_of(found, T)[name]["rounds"]]
-             for name in (one, other)] for T in (0.0, 1.0)]
-    print("{} less {}: {:.2f} +- {:.2f} tokens a round at T = 0, {:.2f} +- {:.2f} at T = 1".format(
-        one[3:], other[3:], *paired(*both[0]), *paired(*both[1])))
+    def gain(n, T):
+        rounds = [table_of(found, T)[loop.format(n)]["rounds"] for loop in (one, other)]
+        return "{:.2f} +- {:.2f}".format(*paired(*(
+            [found["tokens"] / count for count in counts] for counts in rounds)))
+
+    print_table(["nodes", *(f"T = {T}" for T in temperatures)],
+                [[n, *(gain(n, T) for T in temperatures)] for n in budgets])
 
 
-def draw_guesses(found, T, drafters, title, most=32):
-    """Tokens a round over the number of guesses: of each drafter a chain, dashed, and a tree.
-    -> the Axes
+# Of each panel a loop, its color, and what stands at its end, so much higher.
+GUESSES = {
+    (1, "T = 1: the draws part at the third"): [
+        ("01 chain of {}, 4-gram", INK, "4-gram, drawn", 0),
+        ("05 block, drawn chain of {}", SKY, "told pass,\ndrawn", 0.4),
+        ("05 4-gram, {} nodes", INK, "4-gram, tree", 0.1),
+        ("05 conditional DDTree, {} nodes", SKY, "told pass, tree", -0.1)],
+    (0, "T = 0: all on one phrase"): [
+        ("05 4-gram, {} nodes", INK, "4-gram, tree", 0),
+        ("01 chain of {}, 4-gram", INK, "4-gram, chain", 0.25),
+        ("05 conditional DDTree, {} nodes", SKY, "told pass, tree", -0.05),
+        ("05 DDTree, {} nodes", BLUE, "pass, tree", -0.05),
+        ("05 block chain of {}, the favourites", BLUE, "pass, chain", 0)],
+}
 
-    found: of nanogpt.does_it_pay.load_contest; drafters: {what is said of it: the loops of its
-    chain and of its tree, "05 DDTree, {} nodes"}, two of them.
-    """
-    ax = new_axes(height=4.2)
-    for (drafter, loops), color in zip(drafters.items(), (BLUE, INK), strict=True):
-        chain, tree = [taus(found, T, loop[:2], loop[3:]) for loop in loops]
-        if 1 in tree:
-            chain[1] = tree.pop(1)  # one guess is a chain, too
-        for kind, line, curve in ("chain", "--", chain), ("tree", "-", tree):
+
+def draw_guesses(found, most=32):
+    """Tokens a round over the number of guesses, chains dashed, trees solid -> the Axes, side by
+    side. found: of nanogpt.does_it_pay.load_contest."""
+    axes = new_axes(width=8.4, height=4.4, columns=len(GUESSES))
+    for ax, ((T, title), lines) in zip(axes, GUESSES.items(), strict=True):
+        for loop, color, says, higher in lines:
+            curve = taus(found, T, loop[:2], loop[3:])
             sizes = [n for n in sorted(curve) if n <= most]
-            ax.plot(sizes, [curve[n] for n in sizes], line, color=color, marker="o", markersize=4)
-            ax.text(1.12 * sizes[-1], curve[sizes[-1]], f"{drafter}, {kind}", color=color,
-                    va="center")
-    ax.set(xscale="log", xlim=(0.9, 3 * most), ylim=(1, 6))
-    ax.set_xticks(ticks := [1, 2, 4, 8, 16, 32], labels=ticks)
-    ax.minorticks_off()
-    plain_frame(ax, title, "guesses, each a row for the target", "tokens a round")
-    return ax
+            ax.plot(sizes, [curve[n] for n in sizes], "--" if "chain" in loop else "-",
+                    color=color, marker="o", markersize=4)
+            ax.text(1.15 * sizes[-1], curve[sizes[-1]] + higher, says, color=color, va="center")
+        ax.set(xscale="log", xlim=(0.9, 7 * most), ylim=(1, 6))
+        ax.set_xticks(ticks := [1, 2, 4, 8, 16, 32], labels=ticks)
+        ax.minorticks_off()
+        plain_frame(ax, title, "guesses, each a row for the target", "tokens a round")
+    return axes
 
 
 # ---------------------------------------------------------------- the heap
