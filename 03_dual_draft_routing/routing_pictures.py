@@ -7,19 +7,21 @@ import math
 from itertools import product
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
-from nanogpt.bench import gain
 from nanogpt.pictures.plots import (
     BLUE,
     GREY,
     HEADS,
     INK,
+    ORANGE,
+    RED,
+    SKY,
     new_axes,
     plain_frame,
     tint,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import PROMPT, RECORDS, opinion
+from routing_room import PROMPT, STRETCHES, gain_on, opinion
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
@@ -47,30 +49,27 @@ def draw_says(known):
                        "drafts, at a position")
 
 
-ASKED = ("the surer head", *RECORDS, PROMPT)
-MEASURES = ("knows p", "the oracle")  # no router can be one
+LINES = {  # of draw_found: {method: its colour, and where its name stands}
+    "knows p": (GREY, (2.1, 16.2)), "one head for both": (BLUE, (0.03, 10.9)),
+    "the surer head": (ORANGE, (0.1, 8)), "its last 8 rounds": (SKY, (1.2, 3)),
+    "its record": (tint(INK, 0.6), (2.35, -1.6)), PROMPT: (RED, (1.2, -3.6))}
 
 
 def draw_found(found, baseline="code head"):
-    """What each router gains over the better head, where the kind of the text stays and below it
-    where it changes once -> the two Axes. found: of routing_room.replayed."""
-    names, axes = (*ASKED, *MEASURES)[::-1], new_axes(height=5, rows=2)
-    for ax, part, title in zip(axes, ("both", "joined"), (
-            "The kind stays: the prompt tells it", "The kind changes: a short record sees it"),
-            strict=True):
-        for y, name in enumerate(names):
-            share = 100 * gain(found[name][part], found[baseline][part])[0]
-            ax.barh(y, share, color=tint(BLUE, 0.35) if name in ASKED else GREY)
-            ax.text(max(share, 0) + 0.5, y, f"{share:+.0f} %", va="center")
-            ax.text(0.5, y, "no router" * (name in MEASURES), va="center", fontsize="small")
-        ax.set_yticks(range(len(names)), names)
-        ax.axvline(0, color=INK, linewidth=1)
-        ax.set(xlim=(-11, 24), xticks=())
-        ax.spines[["left", "bottom"]].set_visible(False)
-        ax.tick_params(length=0)
-        ax.set_title(title, x=-0.35)
-    ax.set_xlabel("tokens a round, beside the code head alone")
-    return axes
+    """What each router gains over one head, against how long the text keeps to a kind, with two
+    standard errors -> the Axes. found: of routing_room.replayed."""
+    ax, parts = new_axes(height=4.6), (*STRETCHES, "both")
+    for i, (name, (color, place)) in enumerate(LINES.items()):
+        gains = [gain_on(found, name, baseline, part) for part in parts]
+        ax.errorbar([x + 0.05 * (i - 2.5) for x in range(len(parts))],
+                    *([100 * one[which] for one in gains] for which in (0, 1)), color=color,
+                    marker="o", markersize=4, elinewidth=0.8,
+                    linestyle="--" if name == "knows p" else "-")
+        ax.text(*place, name, color=color, fontsize="small")
+    ax.axhline(0, color=INK, linewidth=1.4)
+    ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"])
+    return plain_frame(ax, "The past tells a kind that stays; one head needs no past",
+                       "tokens until the kind changes", "% beside the code head alone")
 
 
 def step_round(args, dataset, device, prompt):

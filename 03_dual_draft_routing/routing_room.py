@@ -167,7 +167,8 @@ def named_right(kinds, target, heads, prompts_of=held_out_prompts):
 
 # ---------------------------------------------------------------- every router on the same texts
 
-RECORDS = {"its record": None, "its last 8 rounds": 8}  # how many rounds each remembers
+RECORDS = {  # how many rounds each remembers
+    "its record": None, "its last 8 rounds": 8, "its last 2 rounds": 2}
 PROMPT = "the prompt"  # who would have guessed more of it
 ROUTERS = ("verse head", "code head", "the surer head", *RECORDS, PROMPT, "one head for both",
            "knows p", "the oracle")
@@ -198,20 +199,31 @@ def rounds_by(proposals, router):
                       for root, step in proposals.items()})
 
 
+STRETCHES = 16, 32, 64, 128  # tokens of one kind, in a text that changes between both
+
+
 def replayed(known, routers):
     """{router: {part: the rounds of every text}}. known: of `tell`; parts: "verse", "code", "both",
-    and "joined", each verse text with a code text behind it."""
-    parts = known | {"both": known["verse"] + known["code"], "joined": [
-        in_pieces(pair, len(pair[0])) for pair in zip(known["verse"], known["code"], strict=True)]}
+    and STRETCHES: each pair of a verse and a code text as one, verse first, then code first."""
+    pairs = list(zip(known["verse"], known["code"], strict=True))
+    parts = known | {"both": known["verse"] + known["code"]} | {
+        every: [in_pieces(pair[::order], every) for order in (1, -1) for pair in pairs]
+        for every in STRETCHES}
     return {router: {part: [rounds_by(text, router) for text in texts]
                      for part, texts in parts.items()} for router in routers}
+
+
+def gain_on(found, router, other, part):
+    """nanogpt.bench.gain on a part of `replayed`: a verse and a code text are left out together."""
+    kinds = 1 if part in ("verse", "code") else 2
+    return gain(found[router][part], found[other][part], kinds)
 
 
 def print_gains(found, gains, part="both"):
     """What is gained. found: of `replayed`; gains: pairs of a router and the one that it is
     compared with; part: see `replayed`."""
     for router, other in gains:
-        share, error = gain(found[router][part], found[other][part])
+        share, error = gain_on(found, router, other, part)
         print(f"{router}, over {other}:".ljust(48), f"{share:+.1%} \u00b1 {error:.1%}")
 
 
@@ -237,7 +249,7 @@ def print_drawn(kinds, target, heads, sampler):
                 target, TreeDrafter(levels, (1,) * K, sampler, dice), prompt, sampler, dice,
                 multi_round), 128).accepted for kind in ("verse", "code") for prompt, dice in zip(
                     held_out_prompts(kinds[kind], 24), map(Dice, range(24)), strict=True)]
-            share, error = gain(found[name], found["one head for both"])
+            share, error = gain(found[name], found["one head for both"], 2)
             print(f"{K} drawn, {name}: {tau(found[name]):.2f}, {share:+.1%} \u00b1 {error:.1%}")
 
 
@@ -274,8 +286,11 @@ def main(argv=None):
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
         known = tell(kinds, target, heads, Sampler(temperature))
         print("\ntemperature", temperature)
-        print_taus(replayed(known, ROUTERS), GAINS,
-                   ("verse", "code", "both", "joined"))
+        found = replayed(known, ROUTERS)
+        print_taus(found, GAINS, ("verse", "code", "both", *STRETCHES))
+        for every in STRETCHES:
+            print(f"\nthe kind changes every {every} tokens")
+            print_gains(found, GAINS, every)
         print_opinions(known)
     print_drawn(kinds, target, heads, Sampler(1))
 

@@ -78,30 +78,35 @@ def draw_trie(trees, scores, trie):
         (x, y - 1), 1, 2, transform=axes["3"].transData))
 
 
-LINES = {  # of draw_rows: {method: its colour, and where its name stands: at the point's right}
-    "trie by record": (plots.BLUE, -1), "trie": (plots.BLUE, -1),
-    "the surer head": (plots.ORANGE, -1), "side by side": (plots.RED, 0)}
+LINES = {  # of draw_rows: {method: its colour, and where its name stands: at which point, how high}
+    "trie by record": (plots.BLUE, -1, (-0.9, -1.4)), "trie": (plots.BLUE, -1, (-3.2, -2.7)),
+    "its record": (plots.GREEN, -1, (-2, -12.8)),
+    "its last 2 rounds": (plots.SKY, -1, (-4.5, -4.9)),
+    "the surer head": (plots.ORANGE, -1, (-7, -6.6)),
+    "side by side": (plots.RED, 0, (-12.1, -12.1))}
 
 
-def draw_rows(tables, rival="one head for both"):
-    """Tokens a round against draft rows, in percent over the rival, with two standard errors.
-
-    tables: {rows: {method: rounds of every text}}, of merging_room.row_for_row -> the Axes.
-    """
-    ax = plots.new_axes(height=4.2)
-    for i, (name, (color, end)) in enumerate(LINES.items()):
-        gains = [gain(methods[name], methods[rival]) for methods in tables.values()]
-        places = [x + 0.05 * (i - 1.5) for x in range(len(tables))]
-        shares, errors = ([100 * one[part] for one in gains] for part in (0, 1))
-        ax.errorbar(places, shares, errors, color=color, marker="o", markersize=4, elinewidth=0.8,
-                    linestyle="--" if "record" in name else "-")
-        ax.annotate(name, (places[end], shares[end]), (8, 0), textcoords="offset points",
-                    color=color, va="center")
-    ax.axhline(0, color=plots.INK, linewidth=1.4)
-    ax.text(len(tables) - 0.95, 0.15, rival, color=plots.INK, weight="bold")
-    ax.set(xticks=range(len(tables)), xticklabels=tables, xlim=(-0.3, len(tables) + 0.8))
-    return plots.plain_frame(ax, "No merged tree passes one head for both", "draft rows",
-                             "% more tokens a round")
+def draw_rows(found, rival="one head for both"):
+    """Tokens a round against draft rows, in percent over the rival, with two standard errors, where
+    the kind of text stays and where it changes -> the two Axes. found: of
+    merging_room.row_for_row."""
+    axes = plots.new_axes(height=7, rows=2)
+    for panel, (ax, tables, says) in enumerate(zip(axes, found.values(), (
+            "The kind stays: a record helps",
+            "The kind changes every 32 tokens: a long record harms"), strict=True)):
+        for i, (name, (color, end, heights)) in enumerate(LINES.items()):
+            gains = [gain(methods[name], methods[rival], 2 - panel) for methods in tables.values()]
+            places = [x + 0.05 * (i - 2.5) for x in range(len(tables))]
+            shares, errors = ([100 * one[part] for one in gains] for part in (0, 1))
+            ax.errorbar(places, shares, errors, color=color, marker="o", markersize=4,
+                        elinewidth=0.8, linestyle="--" if name == "trie by record" else "-")
+            ax.text((0.2, 3.2)[end], heights[panel], name, color=color, va="center")
+        ax.axhline(0, color=plots.INK, linewidth=1.4)
+        ax.text(len(tables) - 0.95, 0.25, rival, color=plots.INK, weight="bold")
+        ax.set(xticks=range(len(tables)), xticklabels=tables, xlim=(-0.3, len(tables) + 0.8),
+               ylim=(-15.5, 3))
+        plots.plain_frame(ax, says, "draft rows" * panel, f"% beside {rival}")
+    return axes
 
 
 def step_round(args, dataset, device, prompt):

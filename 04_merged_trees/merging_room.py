@@ -221,8 +221,9 @@ def print_rows(found, budgets, rivals=RIVALS):
     cli.print_table(
         ["the trie writes more than", *(f"{n} rows" + (kind == CHANGING) * ", changing"
                                         for kind in found for n in budgets)],
-        [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n]["trie"], tables[n][name]))
-                  for tables in found.values() for n in budgets)] for name in rivals])
+        [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n]["trie"], tables[n][name],
+                                                     1 + (kind == KEPT)))
+                  for kind, tables in found.items() for n in budgets)] for name in rivals])
 
 
 class MixedLevels(RecordLevels):

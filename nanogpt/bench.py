@@ -404,10 +404,19 @@ def tau(rounds):
     return 1 + sum(map(sum, rounds)) / sum(map(len, rounds))
 
 
-def gain(rounds, others):
+def gain(rounds, others, kinds=1):
     """By how much tau is larger than another router's on the same texts -> share, two standard
-    errors (the jackknife's: every text is left out once)."""
-    n = len(rounds)
-    without = [tau(rounds[:i] + rounds[i + 1:]) / tau(others[:i] + others[i + 1:])
-               for i in range(n)]
+    errors (the jackknife's: every text is left out once).
+
+    kinds: the texts are so many equal groups, and the i-th of each group are left out together: how
+    many there are of a kind is no accident.
+    """
+    n = len(rounds) // kinds
+
+    def without(i):
+        one, other = ([text for j, text in enumerate(texts) if j % n != i]
+                      for texts in (rounds, others))
+        return tau(one) / tau(other)
+
+    without = [without(i) for i in range(n)]
     return tau(rounds) / tau(others) - 1, 2 * statistics.stdev(without) * (n - 1) / n ** 0.5

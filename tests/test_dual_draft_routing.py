@@ -187,6 +187,21 @@ def test_a_gain_by_hand():
     assert gain([[1], [3]], [[0], [0]]) == pytest.approx((2, 2))
     # Without one of three: 3, 3.5 and 2.5 times, a deviation of .5; times (n - 1) / sqrt(n), twice.
     assert gain([[2], [1], [3]], [[0], [0], [0]]) == pytest.approx((2, 2 / 3 ** 0.5))
+    # Two kinds of text, one with 3 tokens for 1, the other with 2 for 1: no accident, and no error.
+    assert gain([[2], [2], [1], [1]], [[0]] * 4, 2) == pytest.approx((1.5, 0))
+    assert gain([[2], [2], [1], [1]], [[0]] * 4)[1] > 0.1
+
+
+def test_both_orders_of_a_pair():
+    """Verse texts write 3 tokens a round, code 1: by its prompt each text keeps its first head."""
+    known = {kind: [{root: routing_room.Proposal(lengths, [.5, .5], before=before)
+                     for root in range(128)}] for kind, lengths, before in (
+                         ("verse", [3, 0], [1, 0]), ("code", [0, 1], [0, 1]))}
+    found = routing_room.replayed(known, ["the prompt", "verse head", "code head"])
+    for every in routing_room.STRETCHES:
+        rounds = {router: parts[every] for router, parts in found.items()}
+        assert rounds["the prompt"] == [rounds["verse head"][0], rounds["code head"][1]]
+        assert rounds["the prompt"][1][0] == 1, every  # code comes first in the second
 
 
 def test_bad_input():
