@@ -21,7 +21,7 @@ from nanogpt.before import in_short
 from nanogpt.bench import in_pieces
 from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
-from nanogpt.decoding import Generation, Step, collect
+from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.does_it_pay import (
     contestants,
     decide,
@@ -38,10 +38,12 @@ from nanogpt.does_it_pay import (
     together,
 )
 from nanogpt.exact.toy_models import random_gpt
+from nanogpt.packing import for_decoding
 from nanogpt.pictures import maps
 from nanogpt.pictures.plots import BLUE, FAINT, GREY
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.three_numbers import alpha_of, best, chain_tokens, gpu, tree_tokens, yours
+from nanogpt.train import get_gpt
 from test_bench import FakeClock
 from train_heads import random_heads
 from tree_attention import Tree
@@ -104,6 +106,16 @@ def test_no_prompt_of_the_contest_stands_in_the_training_text():
     train = dataset.tokenizer.decode(dataset.train.tolist())
     for prompt in untouched_prompts(dataset, 48):
         assert dataset.tokenizer.decode(prompt)[:40] not in train
+
+
+@pytest.mark.slow
+def test_the_greedy_texts_of_the_contest_run_into_one_phrase():
+    """Why the pages trust T = 1 more: 24 texts that are nearly one."""
+    dataset = load_dataset()
+    target = for_decoding(get_gpt("baby", dataset, torch.device("cpu")))
+    for prompt in untouched_prompts(dataset, 24):
+        run = collect(plain_decode(target, prompt, Sampler(0), Dice(0)), 64)
+        assert "the stand" in dataset.tokenizer.decode(run.tokens)
 
 
 # ---------------------------------------------------------------- what is kept
