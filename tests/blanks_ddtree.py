@@ -264,7 +264,8 @@ BLANKS = [
          "with n nodes bring? Rows come in steps: the first n that loses need not be the end."),
         lines=2, minutes=6, promise=as_the_lazy_one,
         examples={
-            "masses .3, .2, .1, ms 5, 7, 7, 10, rate .2": (([0.3, 0.2, 0.1], [5, 7, 7, 10], 0.2), 2),
+            "masses .3, .2, .1, ms 5, 7, 7, 10, rate .2": ((
+                [0.3, 0.2, 0.1], [5, 7, 7, 10], 0.2), 2),
             "masses .9, .5, .2, ms 4, 5, 6, 7, rate .4": (([0.9, 0.5, 0.2], [4, 5, 6, 7], 0.4), 2),
             "masses .9, .5, .2, ms 4, 4, 4, 4, rate .4": (([0.9, 0.5, 0.2], [4, 4, 4, 4], 0.4), 3),
             "masses .9, .5, .2, ms 4, 5, 6, 7, rate .1": (([0.9, 0.5, 0.2], [4, 5, 6, 7], 0.1), 3),
