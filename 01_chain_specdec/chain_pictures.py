@@ -115,10 +115,11 @@ def draw_repair(title, target_probs, parts):
 def draw_foretold(found, alpha):
     """Tokens a round over K: measured, and by one alpha, an overlap of p and q. -> Axes
 
-    found: a stored contest; its T = 1, with two standard errors over the texts.
+    found: a stored contest; its T = 1, with two standard errors over the texts. What alpha says is
+    for texts that stop where the measured ones do.
     """
     loop, ax = LOOPS[0], new_axes(height=3)
-    said = foretold(taus(found, 1, "01", loop.name), alpha)
+    said = foretold(taus(found, 1, "01", loop.name), alpha, found["tokens"])
     ks, (curve, points) = list(said), zip(*said.values(), strict=True)
     color = FAMILIES[loop.family]
     ax.plot(ks, curve, color=INK)

@@ -13,7 +13,6 @@ from chain_specdec import (
     accept,
     acceptance_probability,
     draft,
-    expected_tokens,
     residual,
     speculate_chain,
 )
@@ -163,12 +162,27 @@ def round_in_steps(found, name, T=1):
     return [round(number, 2) for number in (tau, draft / step, verify / step, price)]
 
 
-def foretold(measured, alpha):
-    """What one alpha says of chains of all lengths.
+def tau_of_text(alpha, K, length):
+    """Tokens a round, if every draft is accepted with chance alpha and the text stops at `length`.
+
+    length: tokens behind the prefill's. The last round counts as one, but is cut where the text
+    ends; without an end this is expected_tokens. Example: alpha .5, K 1, length 2: 4 / 3.
+    """
+    # A round of j tokens: j - 1 drafts were accepted, and the next was not, if there was one.
+    chances = [alpha ** (j - 1) * (1 - alpha) for j in range(1, K + 1)] + [alpha**K]
+    rounds = [0.0]  # how many a text of 0, 1, 2, .. tokens takes, on average
+    for left in range(1, length + 1):
+        rounds.append(1 + sum(chance * rounds[max(left - j, 0)]
+                              for j, chance in enumerate(chances, 1)))
+    return length / rounds[length]
+
+
+def foretold(measured, alpha, length):
+    """What one alpha says of chains of all lengths; see tau_of_text.
 
     measured: {K: tokens a round}, of nanogpt.does_it_pay.taus -> {K: (foretold, measured)}.
     """
-    return {K: (expected_tokens(alpha, K), tokens) for K, tokens in measured.items()}
+    return {K: (tau_of_text(alpha, K, length), tokens) for K, tokens in measured.items()}
 
 
 def broken_loops(T=1):

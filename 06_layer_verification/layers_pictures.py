@@ -212,7 +212,7 @@ def draw_shape(ax, y):
     for child, parent in PARENTS.items():
         ax.plot(*zip(at[parent], at[child], strict=True), color=GREY, linewidth=1.2, zorder=1)
     for name, place in at.items():
-        draw_node(ax, place, name, GREY)
+        draw_node(ax, place, name + {"1": ":e", "2": ":t"}.get(name, ""), GREY)
     for x, name in (0.45, "layer 1"), (0.84, "layer 2"):
         say(ax, x, y - 0.2, name, color=FAINT)
 
@@ -221,9 +221,10 @@ def draw_ends(trees, node, title):
     """Where does the path end? For each tree a bar of length 1, as high as the tree is probable.
 
     trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))]; node: the one
-    in full colour, a name; None: what layer 2 leaves is not cut yet, and the tree stands above.
+    in full colour, a name, and then the means stand below; None: what layer 2 leaves is not cut yet
+    (the tree stands above).
     """
-    ax, y, mean = new_axes(height=4.8 if node else 5.4), 0.0, 0.0
+    ax, y, mean = new_axes(height=4.8 if node else 5.2), 0.0, 0.0
 
     def line(y, *texts, **look):
         for x, text in zip((-0.1, 1.14, 1.4), texts, strict=False):
@@ -246,8 +247,10 @@ def draw_ends(trees, node, title):
         line(middle, f"{drawn}\n({short(chance)})", short(asked), *[
             f"{short(parts[node] / asked)} of it\n= {short(parts[node])}"] if node else [])
         mean, y = mean + chance * np.array([asked, parts.get(node, 0)]), y + chance
-    line(1.06, "mean", *map(short, mean[:1 + bool(node)]), fontweight="bold")
-    return canvas(ax, title, (-0.22, 1.52 if node else 1.26), (1.12, -0.19 if node else -0.68))
+    if node:
+        line(1.06, "mean", *map(short, mean), fontweight="bold")
+    return canvas(ax, title, (-0.22, 1.52 if node else 1.26),
+                  (1.12 if node else 1.02, -0.19 if node else -0.68))
 
 
 # ---------------------------------------------------------------- what it gains

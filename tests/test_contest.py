@@ -474,8 +474,8 @@ def test_one_alpha_foretells_all_lengths():
     found = does_it_pay.taus(contest(), 1, "01", "chain of {}, 57K GPT")
     assert found == {2: 2, 4: 4}
     alpha = alpha_of(4, 4)
-    assert foretold(found, alpha) == {
-        2: pytest.approx((1 + alpha + alpha ** 2, 2)), 4: pytest.approx((4, 4))}
+    assert foretold(found, alpha, 9999) == {
+        2: pytest.approx((1 + alpha + alpha ** 2, 2), 1e-3), 4: pytest.approx((4, 4), 1e-3)}
 
 
 # ---------------------------------------------------------------- verse and code
