@@ -124,8 +124,8 @@ def wrong_minutes(path):
     if not said or abs(int(said[1]) - minutes) > 2:
         yield f"{path}: {minutes:.1f} minutes, and it says {said[1] if said else 'none'}"
     imports = sum(line.startswith(("import ", "from ")) for line in code)
-    if folded > 60 or imports > 6:
-        yield f"{path}: {folded} folded lines and {imports} imports; 60 and 6 are the limits"
+    if folded > 66 or imports > 6:
+        yield f"{path}: {folded} folded lines and {imports} imports; 66 and 6 are the limits"
 
 
 def main():
