@@ -299,15 +299,6 @@ def groups(found, T):
     return {group: names for group, names in parts.items() if names}
 
 
-def by_chapter(found, T):
-    """{chapter: {family: names}}, all methods but plain decoding."""
-    parts = defaultdict(lambda: defaultdict(list))
-    for name, line in table_of(found, T).items():
-        if line["family"] != PLAINLY:
-            parts[line["chapter"]][line["family"]].append(name)
-    return parts
-
-
 def decide(files, T):
     """Who should be taken? -> {group: {file: (best, level, lowest and highest speed-up of the best
     over all files)}}. files: {name: of load_contest}, those with this temperature count."""
@@ -327,29 +318,30 @@ def span(files, T, method):
     return min(fast), max(fast)
 
 
-def over_hours(files, T, kind):
-    """Of several contests on one machine: which method of a kind came nearest to the fastest of
-    all, on average of those that it ran in? -> its name, lowest and highest speed-up, and whether
-    it was the fastest, or level with it, in each; None if there is none of the kind.
+def over_hours(files, T, kind_of=lambda line: line["family"]):
+    """Of several contests on one machine: which method of each kind came nearest to the fastest of
+    all, on average of those that it ran in? -> {kind: (its name, lowest and highest speed-up,
+    whether it was the fastest, or level with it, in each)}.
 
-    files: {name: of load_contest}, those with this temperature count; kind: see groups, or a
-    chapter's number and a family.
+    files: {name: of load_contest}, those with this temperature count; kind_of: of a stored line.
     """
     # In parts of the fastest one's: who ran in a good hour only has nothing from that.
-    first = defaultdict(list)  # {method: for each contest, its share, and is it in front?}
+    seen = defaultdict(lambda: defaultdict(list))  # of each contest: share, speed-up, in front?
     for found in files.values():
         if f"{T:g}" not in found["tables"]:
             continue
-        fast, kinds = speedups(found, T), groups(found, T)
-        winner, level = leaders(found, T, kinds["all"])
-        kinds |= {(chapter, family): names for chapter, parts in by_chapter(found, T).items()
-                  for family, names in parts.items()}
-        for name in kinds.get(kind, ()):
-            first[name].append((fast[name][2] / fast[winner][2], name in (winner, *level)))
-    if not first:
-        return None
-    best = max(first, key=lambda name: mean(share for share, _ in first[name]))
-    return best, *span(files, T, best), all(front for _, front in first[best])
+        methods, fast = table_of(found, T), speedups(found, T)
+        winner, level = leaders(found, T, list(methods))
+        for name, line in methods.items():
+            if line["family"] != PLAINLY:
+                seen[kind_of(line)][name].append((
+                    fast[name][2] / fast[winner][2], fast[name][2], name in (winner, *level)))
+    nearest = {}
+    for kind, ran in seen.items():
+        best = max(ran, key=lambda name, ran=ran: mean(share for share, *_ in ran[name]))
+        _, speed, front = zip(*ran[best], strict=True)
+        nearest[kind] = best, min(speed), max(speed), all(front)
+    return nearest
 
 
 def together(names, methods):

@@ -96,7 +96,7 @@ def load_gpt(size):
 
 @cache
 def contest():
-    """The stored contest of all methods of which the lessons speak, the EPYC's."""
+    """The stored contest on the EPYC."""
     return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 

@@ -16,7 +16,6 @@ import matplotlib.pyplot as plt
 from nanogpt.does_it_pay import (
     PLAINLY,
     briefly,
-    by_chapter,
     load_contest,
     over_hours,
     speedups,
@@ -133,11 +132,9 @@ def draw_map(found, T, title):
 def rungs(files, T):
     """The best method of each chapter with each kind of drafter, the slowest first
     -> [(method, family, lowest and highest speed-up)]; see nanogpt.does_it_pay.over_hours."""
-    parts = {(chapter, family) for found in files.values() if f"{T:g}" in found["tables"]
-             for chapter, families in by_chapter(found, T).items() for family in families}
-    best = [(*over_hours(files, T, part)[:3], part[1]) for part in parts]
-    return [(name, family, low, high) for name, low, high, family
-            in sorted(best, key=lambda rung: (rung[1] + rung[2], rung[0]))]
+    best = over_hours(files, T, lambda line: (line["chapter"], line["family"]))
+    return sorted(((name, family, low, high) for (_, family), (name, low, high, _) in best.items()),
+                  key=lambda rung: (rung[2] + rung[3], rung[0]))
 
 
 def rung_label(name, family):
@@ -206,10 +203,10 @@ def draw_front(files):
     """The ladder in words: of each kind of drafter the best method; untrained ones in colour."""
     found = {}
     for T in (0, 1):
-        best = {family: one for family in FRONT if (one := over_hours(files, T, family))}
+        best = over_hours(files, T)
         found[T] = sorted(((FRONT[family], low, high, FAMILIES[family] if family in UNTRAINED
-                            else None) for family, (_, low, high, _) in best.items()),
-                          key=lambda rung: rung[1] + rung[2])
+                            else None) for family, (_, low, high, _) in best.items()
+                           if family in FRONT), key=lambda rung: rung[1] + rung[2])
     return draw_rungs(found, "A counted table (orange) comes close to a trained head")
 
 
