@@ -170,7 +170,7 @@ class ChainRound:
 
 @torch.inference_mode()
 def speculate_chain(target, drafter, prompt, k, sampler, dice, rule=None):
-    """Speculative decoding with chains of k drafts. Yields a Step per target forward, without end.
+    """Speculative decoding with chains of k drafts. Yields a Step per round, without end.
 
     The first step is the prefill. prompt: a list of token ids; sampler serves target and drafter;
     rule: another one with the arguments of `accept`. Raises ValueError if the prompt is empty or

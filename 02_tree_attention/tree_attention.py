@@ -324,7 +324,7 @@ class Drafter(Protocol):
 
 @torch.inference_mode()
 def speculate(target, drafter: Drafter, prompt, sampler, dice, accept=walk):
-    """Speculative decoding with trees. Yields a Step per target forward, without end.
+    """Speculative decoding with trees. Yields a Step per round, without end.
 
     The first step is the prefill; a later step's detail is a TreeRound.
     accept: (tree, target_probs, dice) -> (path, token), any rule of this chapter or a later one.

@@ -125,12 +125,12 @@ GUESSES = {
         ("05 block, drawn chain of {}", SKY, "told pass,\ndrawn", 0.4),
         ("05 4-gram, {} nodes", INK, "4-gram, tree", 0.1),
         ("05 conditional DDTree, {} nodes", SKY, "told pass, tree", -0.1)],
-    (0, "T = 0: all on one phrase"): [
-        ("05 4-gram, {} nodes", INK, "4-gram, tree", 0),
-        ("01 chain of {}, 4-gram", INK, "4-gram, chain", 0.25),
-        ("05 conditional DDTree, {} nodes", SKY, "told pass, tree", -0.05),
-        ("05 DDTree, {} nodes", BLUE, "pass, tree", -0.05),
-        ("05 block chain of {}, the favourites", BLUE, "pass, chain", 0)],
+    (0.6, "T = .6: the trees part, too"): [
+        ("01 chain of {}, 4-gram", INK, "4-gram, drawn", 0),
+        ("05 block, drawn chain of {}", SKY, "told pass,\ndrawn", -0.75),
+        ("05 4-gram, {} nodes", INK, "4-gram, tree", 0.05),
+        ("05 conditional DDTree, {} nodes", SKY, "told pass, tree", 0.05),
+        ("05 DDTree, {} nodes", BLUE, "pass, tree", -0.1)],
 }
 
 

@@ -46,13 +46,12 @@ from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
 from nanogpt.three_numbers import alpha_of
 
-# epyc.json: two cores of an AMD EPYC, without what came later: the 4-gram, the fixed tree, halves
-# of a pair. xeon.json: all methods on two of an Intel Xeon, on which rows are cheaper and plain
-# decoding is fastest in float32. Prompts and seeds are the same, but rounding is not, so at the
-# first near tie a text parts from the other machine's.
+# epyc.json: all methods on two cores of an AMD EPYC; xeon.json: on two of an Intel Xeon, on which
+# plain decoding is fastest in float32. again/: the same in another hour; on the EPYC, which was
+# twice as fast then, without the 4-gram and some others, on the Xeon at T = 0 and 1. Prompts and
+# seeds are the same, but rounding is not, so at the first near tie a text parts from the other
+# machine's.
 MEASURED = Path(__file__).parent / "measured"
-XEON = MEASURED / "xeon.json"
-HOURS = {"xeon": XEON, "later": MEASURED / "later" / "xeon.json"}  # T = 0 and 1 once again
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
 HOPELESS = 3.0  # a precision this many times slower than another takes no part (an emulated one)
@@ -185,11 +184,6 @@ def load_contests(folder=MEASURED):
     return {path.stem: load_contest(path) for path in sorted(folder.glob("*.json"))}
 
 
-def load_hours():
-    """{name: what it holds}, all contests of the Xeon."""
-    return {name: load_contest(path) for name, path in HOURS.items()}
-
-
 def save(path, found):
     """Write what a contest has found, a line a method."""
     text = json.dumps(found, separators=(",", ":")).replace('},"', '},\n"')
@@ -318,29 +312,29 @@ def span(files, T, method):
     return min(fast), max(fast)
 
 
-def over_hours(files, T, kind_of=lambda line: line["family"]):
-    """Of several contests on one machine: which method of each kind came nearest to the fastest of
-    all, on average of those that it ran in? -> {kind: (its name, lowest and highest speed-up,
-    whether it was the fastest, or level with it, in each)}.
+def best_of_all(files, T, kind_of=lambda line: line["family"]):
+    """Over several contests: which method of each kind came nearest to the fastest of all, on
+    average of those that it ran in? -> {kind: (its name, {file: its speed-up}, whether it was the
+    fastest, or level with it, in each)}.
 
     files: {name: of load_contest}, those with this temperature count; kind_of: of a stored line.
     """
-    # In parts of the fastest one's: who ran in a good hour only has nothing from that.
-    seen = defaultdict(lambda: defaultdict(list))  # of each contest: share, speed-up, in front?
-    for found in files.values():
+    # In parts of the fastest one's: who ran on a good machine only has nothing from that.
+    seen = defaultdict(lambda: defaultdict(dict))  # of each contest: share, speed-up, in front?
+    for file, found in files.items():
         if f"{T:g}" not in found["tables"]:
             continue
         methods, fast = table_of(found, T), speedups(found, T)
         winner, level = leaders(found, T, list(methods))
         for name, line in methods.items():
             if line["family"] != PLAINLY:
-                seen[kind_of(line)][name].append((
-                    fast[name][2] / fast[winner][2], fast[name][2], name in (winner, *level)))
+                seen[kind_of(line)][name][file] = (
+                    fast[name][2] / fast[winner][2], fast[name][2], name in (winner, *level))
     nearest = {}
     for kind, ran in seen.items():
-        best = max(ran, key=lambda name, ran=ran: mean(share for share, *_ in ran[name]))
-        _, speed, front = zip(*ran[best], strict=True)
-        nearest[kind] = best, min(speed), max(speed), all(front)
+        best = max(ran, key=lambda name, ran=ran: mean(share for share, *_ in ran[name].values()))
+        speed = {file: fast for file, (_, fast, _) in ran[best].items()}
+        nearest[kind] = best, speed, all(front for *_, front in ran[best].values())
     return nearest
 
 

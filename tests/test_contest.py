@@ -23,15 +23,14 @@ from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.does_it_pay import (
+    best_of_all,
     contestants,
     decide,
     groups,
     leaders,
     load_contest,
     load_contests,
-    load_hours,
     main,
-    over_hours,
     span,
     speedups,
     to_store,
@@ -67,7 +66,7 @@ YOUNGER = set()  # loops that no stored contest holds yet, in chapters of which 
 
 def test_every_loop_stands_in_a_stored_contest_or_is_younger():
     stored = {(line["chapter"], line["loop"])
-              for found in [*load_contests().values(), *load_hours().values()]
+              for found in load_contests().values()
               for table in found["tables"].values() for line in table["methods"].values()
               if "loop" in line}
     measured = {number for number, _ in stored}
@@ -110,7 +109,7 @@ def test_no_prompt_of_the_contest_stands_in_the_training_text():
 
 @pytest.mark.slow
 def test_the_greedy_texts_of_the_contest_run_into_one_phrase():
-    """Why the pages trust T = 1 more: 24 texts that are nearly one."""
+    """Why no ladder has T = 0: 24 texts that are nearly one."""
     dataset = load_dataset()
     target = for_decoding(get_gpt("baby", dataset, torch.device("cpu")))
     for prompt in untouched_prompts(dataset, 24):
@@ -268,38 +267,46 @@ def test_two_machines_and_the_range_of_both():
     assert span(files, 1, "03 one head, 8 nodes") == pytest.approx((16 / 21, 32 / 21))
 
 
-def test_one_machine_in_several_hours():
-    """In the second hour plain decoding wins, so nobody is in front in both."""
-    hours = {"first": contest(), "second": contest(3.0), "cold": contest(T="0")}
-    name, *both, front = over_hours(hours, 1)["57K GPT"]
+def test_the_best_of_a_kind_over_several_machines():
+    """On the second one plain decoding wins, so nobody is in front on both."""
+    files = {"fast": contest(), "slow": contest(3.0), "cold": contest(T="0")}
+    name, fast, front = best_of_all(files, 1)["57K GPT"]
     assert (name, front) == ("01 chain of 2, 57K GPT", False)
-    assert both == pytest.approx([1.6 / 3, 1.6])
-    assert over_hours({"first": contest()}, 1)["one head"][3]  # level with the fastest
-    # Who ran in the good hour only is no better for it: 1.56x there, not 1.60x and 1.33x.
-    hours = {"first": contest(), "second": contest(1.2)}
-    del hours["second"]["tables"]["1"]["methods"]["01 chain of 4, 57K GPT"]
-    assert over_hours(hours, 1)["57K GPT"][0] == "01 chain of 2, 57K GPT"
-    assert over_hours(hours, 1).get("lookup") is None
+    assert fast == pytest.approx({"fast": 1.6, "slow": 1.6 / 3})
+    assert best_of_all({"fast": contest()}, 1)["one head"][2]  # level with the fastest
+    # Who ran on the good one only is no better for it: 1.56x there, not 1.60x and 1.33x.
+    files = {"fast": contest(), "slow": contest(1.2)}
+    del files["slow"]["tables"]["1"]["methods"]["01 chain of 4, 57K GPT"]
+    assert best_of_all(files, 1)["57K GPT"][0] == "01 chain of 2, 57K GPT"
+    assert best_of_all(files, 1).get("lookup") is None
+
+
+def bars(ax):
+    """The lines of a ladder's rungs, without their dots."""
+    return [line for line in ax.lines if line.get_linewidth() == 3]
 
 
 def test_the_ladder_has_the_best_of_each_chapter_and_drafter():
-    hours = {"first": contest(), "second": contest(1.25), "cold": contest(T="0")}
-    head, chain_of_2 = maps.rungs(hours, 1)  # the fastest last, for it is drawn on top
+    files = {"fast": contest(), "slow": contest(1.25), "warm": contest(T="0.6")}
+    head, chain_of_2 = maps.rungs(files, 1)  # the fastest last, for it is drawn on top
     assert head[:2] == ("03 one head, 8 nodes", "one head")
-    assert head[2:] == pytest.approx((32 / 21 / 1.25, 32 / 21))
+    assert head[2] == pytest.approx({"fast": 32 / 21, "slow": 32 / 21 / 1.25})
     assert chain_of_2[:2] == ("01 chain of 2, 57K GPT", "57K GPT")
-    greedy, drawn = maps.draw_ladder(hours, "03")
-    for ax in (greedy, drawn):
+    warm, hot = maps.draw_ladder(files, "03")
+    for ax in (warm, hot):
         assert [label.get_text() for label in ax.get_yticklabels()] == [
             "2.  03 one head, 8 nodes", "1.  01 chain of 2, 57K GPT"]
-        assert [line.get_color() for line in ax.lines[:2]] == [BLUE, FAINT]
-    assert list(drawn.lines[0].get_xdata()) == pytest.approx([32 / 21 / 1.25, 32 / 21])
-    assert list(greedy.lines[1].get_xdata()) == pytest.approx([1.6, 1.6])
-    assert greedy.figure.get_suptitle() == "Chapter 03: place 2 of 2 at T = 0, 2 of 2 at T = 1"
-    mine, = maps.draw_ladder(hours, "03", (1,), first=0)
+        assert [bar.get_color() for bar in bars(ax)] == [BLUE, FAINT]
+    assert list(bars(hot)[0].get_xdata()) == pytest.approx([32 / 21, 32 / 21 / 1.25])
+    assert list(bars(warm)[1].get_xdata()) == pytest.approx([1.6])
+    dots = {line.get_xdata()[0]: line.get_markerfacecolor() for line in hot.lines
+            if line.get_marker() == "o" and line.get_ydata()[0] == 0}
+    assert [dots[x] for x in sorted(dots)] == ["white", BLUE]  # the first file's is filled
+    assert warm.figure.get_suptitle() == "Chapter 03: place 2 of 2 at T = 0.6, 2 of 2 at T = 1"
+    mine, = maps.draw_ladder(files, "03", (1,), first=0)
     assert [label.get_text()[:5] for label in mine.get_yticklabels()] == ["2.  0"]
-    nobody, = maps.draw_ladder(hours, temperatures=(1,))
-    assert [line.get_color() for line in nobody.lines[:2]] == [FAINT, FAINT]
+    nobody, = maps.draw_ladder(files, temperatures=(1,))
+    assert [bar.get_color() for bar in bars(nobody)] == [FAINT, FAINT]
 
 
 def test_a_rung_names_its_drafter_once():
@@ -390,11 +397,11 @@ def test_the_map_has_a_curve_for_the_best_loop_of_each_family_and_a_point_for_al
 def test_the_front_page_has_the_best_of_each_drafter_and_tells_what_nobody_trained(tmp_path):
     table = LINES | {"05 drawn 4-gram, 8 nodes": ("4-gram", False, [8, 8], [24, 16])}
     found = contest(lines=table)
-    found["tables"]["0"] = found["tables"]["1"]
+    found["tables"]["0.6"] = found["tables"]["1"]
     for ax in maps.draw_front({"here": found}):
         assert [label.get_text() for label in ax.get_yticklabels()] == [
             "a table of three letters", "one head on the target's states", "a small GPT"]
-        assert [line.get_color() for line in ax.lines[:3]] == [
+        assert [bar.get_color() for bar in bars(ax)] == [
             maps.FAMILIES["4-gram"], FAINT, FAINT]
     does_it_pay.save(tmp_path / "here.json", found)
     maps.main([str(tmp_path / "here.json")], tmp_path)

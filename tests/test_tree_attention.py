@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tree_room
-from nanogpt.does_it_pay import behind, load_contests, load_hours, speedups, table_of
+from nanogpt.does_it_pay import behind, load_contests, speedups, table_of
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.toy_models import (
     ToyModel,
@@ -136,9 +136,9 @@ def test_the_most_that_a_rule_can_accept_of_the_lessons_two_drawn_children():
 
 
 CASES = [pytest.param(found, T, id=f"{name}-{T}")
-         for name, found in {**load_contests(), **load_hours()}.items()
-         for T in (0, 1) if str(T) in found["tables"]]
-LOOP = {0: "02 picked tree {}, 57K GPT", 1: "02 drawn tree {}, 57K GPT"}
+         for name, found in load_contests().items() for T in (0, 0.6, 1)]
+LOOP = {0: "02 picked tree {}, 57K GPT", 0.6: "02 drawn tree {}, 57K GPT",
+        1: "02 drawn tree {}, 57K GPT"}
 
 
 @pytest.mark.parametrize("found, T", CASES)
@@ -153,7 +153,7 @@ def test_no_tree_of_the_small_gpt_is_faster_than_its_best_chain(found, T):
 
 
 @pytest.mark.parametrize("found", [pytest.param(found, id=name)
-                                   for name, found in load_hours().items()])
+                                   for name, found in load_contests().items()])
 def test_three_shapes_as_the_lesson_says(found):
     """14 drafts in four levels write what 14 levels write, for less; a chain of six needs six."""
     (tall, dear, slow), (wide, cheap, fast), (six, price, _) = (

@@ -10,14 +10,15 @@ found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points
 import re
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 import matplotlib.pyplot as plt
 
 from nanogpt.does_it_pay import (
     PLAINLY,
+    best_of_all,
     briefly,
     load_contest,
-    over_hours,
     speedups,
     table_of,
 )
@@ -35,6 +36,7 @@ FRONT = {"one head": "one head on the target's states", "two heads": "two heads,
          "4-gram": "a table of three letters", "bigram": "a table of one letter",
          "lookup": "copies from the text so far"}
 UNTRAINED = ("4-gram", "bigram", "lookup")
+WARM = (0.6, 1)  # at T = 0 all texts of a contest run into one phrase, see tests/test_contest.py
 
 # ---------------------------------------------------------------- what is on it
 
@@ -131,10 +133,10 @@ def draw_map(found, T, title):
 
 def rungs(files, T):
     """The best method of each chapter with each kind of drafter, the slowest first
-    -> [(method, family, lowest and highest speed-up)]; see nanogpt.does_it_pay.over_hours."""
-    best = over_hours(files, T, lambda line: (line["chapter"], line["family"]))
-    return sorted(((name, family, low, high) for (_, family), (name, low, high, _) in best.items()),
-                  key=lambda rung: (rung[2] + rung[3], rung[0]))
+    -> [(method, family, {file: its speed-up})]; see nanogpt.does_it_pay.best_of_all."""
+    best = best_of_all(files, T, lambda line: (line["chapter"], line["family"]))
+    return sorted(((name, family, fast) for (_, family), (name, fast, _) in best.items()),
+                  key=lambda rung: (mean(rung[2].values()), rung[0]))
 
 
 def rung_label(name, family):
@@ -145,22 +147,28 @@ def rung_label(name, family):
     return short if any(word in name for word in family.split()) else f"{short} ({family})"
 
 
-def draw_rungs(found, top):
+def draw_rungs(found, top, files):
     """One line a method, the fastest on top, a panel a temperature -> a list of Axes.
 
-    found: {T: [(label, lowest and highest speed-up, its colour or None), ...]}, the slowest first;
-    top: what stands above all.
+    found: {T: [(label, {file: speed-up}, its colour or None), ...]}, the slowest first; top: what
+    stands above all; files: {name: of load_contest}, a dot of its own each.
     """
     heights = [len(lines) for lines in found.values()]
-    _, axes = plt.subplots(len(found), figsize=(WIDTH, 0.9 + 0.23 * sum(heights)), sharex=True,
+    _, axes = plt.subplots(len(found), figsize=(WIDTH, 1 + 0.23 * sum(heights)), sharex=True,
                            layout="constrained", height_ratios=heights, squeeze=False)
+    filled = dict(zip(files, (True, False), strict=False))  # a third has the dot of the second
     for (ax,), (T, lines) in zip(axes, found.items(), strict=True):
         ax.set_yticks(range(len(lines)), [label for label, *_ in lines], fontsize=9)
-        for row, (words, (_, low, high, color)) in enumerate(
+        for row, (words, (_, fast, color)) in enumerate(
                 zip(ax.get_yticklabels(), lines, strict=True)):
-            ax.plot([low, high], [row, row], "o-", color=color or FAINT, linewidth=3, markersize=5)
-            ax.annotate(f"{(low + high) / 2:.1f}x", (high, row), (7, 0), va="center",
-                        color=color or FAINT, textcoords="offset points", fontsize=9,
+            paint = color or FAINT
+            ax.plot([*fast.values()], [row] * len(fast), "-", color=paint, linewidth=3)
+            for file, speed in fast.items():
+                ax.plot(speed, row, "o", color=paint, markersize=6,
+                        markerfacecolor=paint if filled.get(file) else "white")
+            ax.annotate(", ".join(f"{speed:.1f}x" for speed in fast.values()),
+                        (max(fast.values()), row), (7, 0), va="center", color=paint,
+                        textcoords="offset points", fontsize=9,
                         bbox={"color": "white", "pad": 1})
             words.set(color=color or INK, weight="bold" if color else "normal")
         ax.axvline(1, color=INK, linewidth=1, zorder=0)
@@ -169,15 +177,17 @@ def draw_rungs(found, top):
         ax.spines["left"].set_visible(False)
         ax.tick_params(length=0)
     ax.figure.suptitle(top, x=0.02, ha="left", fontsize=12)
-    ax.set_xlabel("times as fast as plain decoding", loc="right")
+    dots = " and ".join(f"{'●' if filled.get(name) else '○'} {file['machine'].rpartition(', ')[2]}"
+                        for name, file in files.items())
+    ax.set_xlabel(f"times as fast as plain decoding: {dots}", loc="right", fontsize=10)
     ax.xaxis.set_major_formatter("{x:g}")
-    ax.set_xlim(right=0.4 + max(high for lines in found.values() for _, _, high, _ in lines))
+    ax.set_xlim(right=0.8 + max(max(fast.values()) for lines in found.values()
+                                for _, fast, _ in lines))
     return list(axes.flat)
 
 
-def draw_ladder(files, chapter=None, temperatures=(0, 1), first=5):
-    """The first places of all chapters' best methods, and those of one chapter, in colour: from the
-    lowest to the highest speed-up of several contests, T = 0 above T = 1.
+def draw_ladder(files, chapter=None, temperatures=WARM, first=5):
+    """The first places of all chapters' best methods, and those of one chapter, in colour.
 
     files: {name: of load_contest}; chapter: its number, "03", or None; first: so many places are
     shown in any case -> a list of Axes, one a temperature
@@ -185,14 +195,14 @@ def draw_ladder(files, chapter=None, temperatures=(0, 1), first=5):
     found, best = {}, []
     for T in temperatures:
         lines = rungs(files, T)
-        shown = [(f"{place}.  {rung_label(name, family)}", low, high,
+        shown = [(f"{place}.  {rung_label(name, family)}", fast,
                   BLUE if name[:2] == chapter else None)
-                 for place, (name, family, low, high) in enumerate(reversed(lines), 1)
+                 for place, (name, family, fast) in enumerate(reversed(lines), 1)
                  if place <= first or name[:2] == chapter]
         found[T] = shown[::-1]
         best += [f"{label.partition('.')[0]} of {len(lines)} at T = {T:g}"
-                 for label, *_, color in shown if color][:1]
-    axes = draw_rungs(found, f"Chapter {chapter}: place {', '.join(best)}" if best else "")
+                 for label, _, color in shown if color][:1]
+    axes = draw_rungs(found, f"Chapter {chapter}: place {', '.join(best)}" if best else "", files)
     axes[-1].annotate("BV: block verification (06); deep: as many levels as it likes", (1, 0),
                       (0, -44), "axes fraction", "offset points", ha="right", fontsize=9,
                       color=FAINT)
@@ -202,12 +212,12 @@ def draw_ladder(files, chapter=None, temperatures=(0, 1), first=5):
 def draw_front(files):
     """The ladder in words: of each kind of drafter the best method; untrained ones in colour."""
     found = {}
-    for T in (0, 1):
-        best = over_hours(files, T)
-        found[T] = sorted(((FRONT[family], low, high, FAMILIES[family] if family in UNTRAINED
-                            else None) for family, (_, low, high, _) in best.items()
-                           if family in FRONT), key=lambda rung: rung[1] + rung[2])
-    return draw_rungs(found, "A counted table (orange) comes close to a trained head")
+    for T in WARM:
+        best = best_of_all(files, T)
+        found[T] = sorted(((FRONT[family], fast, FAMILIES[family] if family in UNTRAINED else None)
+                           for family, (_, fast, _) in best.items() if family in FRONT),
+                          key=lambda rung: mean(rung[1].values()))
+    return draw_rungs(found, "A counted table (orange) comes close to a trained head", files)
 
 
 def main(argv=None, folder=Path(__file__).parent):
