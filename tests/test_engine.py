@@ -447,6 +447,12 @@ def test_the_lesson_begins_with_what_was_measured():
     measured = engine_room.headline(engine_room.load_sweeps()["xeon"]["table"])
     drafts, batch, both = (f"{x:.1f}" for x in measured)
     assert said == [batch, drafts, both]
+    table = engine_room.load_sweeps()["epyc"]["table"]
+    drafts, batch, both = (f"{x:.1f}" for x in engine_room.headline(table))
+    assert f"the three are {batch}, {drafts} and {both}" in "".join(text["source"])
+    fast = engine_room.speeds(table)
+    assert f"{max(fast[32][k] for k in (1, 2, 4)) / fast[32][0]:.2f}" == "1.06"
+    assert {n for n, row in fast.items() if row[8] < row[0]} == {16, 32}
 
 
 def test_watching_a_round_changes_nothing():

@@ -203,7 +203,7 @@ def draw_ladder(files, chapter=None, temperatures=WARM, first=5):
         best += [f"{label.partition('.')[0]} of {len(lines)} at T = {T:g}"
                  for label, _, color in shown if color][:1]
     axes = draw_rungs(found, f"Chapter {chapter}: place {', '.join(best)}" if best else "", files)
-    axes[-1].annotate("BV: block verification (06); deep: as many levels as it likes", (1, 0),
+    axes[-1].annotate("BV: block verification (06); routed heads: the surer one of two drafts", (1, 0),
                       (0, -44), "axes fraction", "offset points", ha="right", fontsize=9,
                       color=FAINT)
     return axes
