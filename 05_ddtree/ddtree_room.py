@@ -484,6 +484,67 @@ def oracle_tree(target, text, budget, depth=5):
     return best_first_tree(text[-1], children, budget)
 
 
+def accepted_of_drawn(target, text, law, length, draws):
+    """Chains are drawn, and judged by p/q: how often each draft is accepted, a mean over so many
+    chains, (length,). law(the chain so far) -> (V,), what the next draft is drawn from."""
+    dice, tokens, q = Dice(0), [], []
+    for _ in range(draws):
+        chain = []
+        for _ in range(length):
+            probs = law(chain)
+            chain.append(dice.draw(probs))
+            q.append(float(probs[chain[-1]]))
+        tokens += chain
+    # One tree of many chains.
+    parents = [0 if i % length == 0 else i for i in range(draws * length)]
+    masses = target_masses(
+        target, text, Tree([text[-1], *tokens], [-1, *parents])).reshape(draws, length)
+    p = masses / torch.cat([torch.ones(draws, 1), masses[:, :-1]], 1)
+    return (p / torch.tensor(q).reshape(draws, length)).clamp(max=1).cumprod(1).mean(0)
+
+
+def blind(row, text, length, least=2e-5):
+    """What a drafter that reads its own drafts says of each place if it may not: its rows, averaged
+    over all that may stand before, (length, V). row(context) -> (V,), context: the last three
+    tokens; those that are rarer than `least` are left out."""
+    contexts, rows = {tuple(text[-3:]): 1.0}, []
+    for _ in range(length):
+        rows.append(sum(chance * row(context) for context, chance in contexts.items()))
+        after = Counter()
+        for context, chance in contexts.items():
+            probs = row(context)
+            for token in probs.nonzero().flatten().tolist():
+                after[(*context[1:], token)] += chance * float(probs[token])
+        contexts = {context: chance for context, chance in after.items() if chance >= least}
+    return torch.stack([probs / probs.sum() for probs in rows])
+
+
+@torch.inference_mode()
+def reading_on(network, table, vocab_size, texts, draws=20):
+    """Is it worth anything to read one's own drafts? Chains as long as the pass's, drawn for each
+    text, at temperature 1 -> {who: how often each draft is accepted, (texts, length)}.
+
+    table: of a 4-gram, a TextTable of three tokens.
+    """
+    @cache
+    def row(context):
+        probs, found = torch.zeros(vocab_size), table.next_probs(context)
+        probs[list(found)] = torch.tensor(list(found.values()))
+        return probs / probs.sum()
+
+    length, found = network.config.length, {"the pass": [], "4-gram, blind": [], "4-gram": []}
+    for text in texts:
+        block, last = BlockDraft(network), tuple(text[-3:])
+        block.observe(text[:-1], network.target(torch.tensor([text[:-1]]))[1],
+                      list(range(len(text) - 1)))
+        slots = block.marginals(text[-1], length).exp(), blind(row, text, length)
+        laws = [*(lambda chain, q=q: q[len(chain)] for q in slots),
+                lambda chain, last=last: row((*last, *chain)[-3:])]
+        for accepted, law in zip(found.values(), laws, strict=True):
+            accepted.append(accepted_of_drawn(network.target, text, law, length, draws))
+    return {who: torch.stack(accepted) for who, accepted in found.items()}
+
+
 @torch.inference_mode()
 def worths(network, text, budget=12, draws=20):
     """{"heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1, ..: to the
@@ -502,14 +563,8 @@ def worths(network, text, budget=12, draws=20):
              "best": oracle_tree(target, text, budget, length)}
     found = {name: (node_masses(tree, log_probs), target_masses(target, text, tree))
              for name, tree in trees.items()}
-    dice = Dice(0)  # one tree of many chains
-    tokens = torch.tensor([[dice.draw(row) for row in log_probs.exp()] for _ in range(draws)])
-    parents = [0 if i % length == 0 else i for i in range(draws * length)]
-    masses = target_masses(target, text, Tree(
-        [text[-1], *tokens.flatten().tolist()], [-1, *parents])).reshape(draws, length)
-    p = masses / torch.cat([torch.ones(draws, 1), masses[:, :-1]], 1)
-    q = log_probs.exp().gather(1, tokens.T).T
-    drawn = (p / q).clamp(max=1).cumprod(1).mean(0)  # accepted up to this draft
+    drawn = accepted_of_drawn(
+        target, text, lambda chain: log_probs[len(chain)].exp(), length, draws)
     found["drawn"] = drawn, drawn
     return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in both]
             for name, both in found.items()}

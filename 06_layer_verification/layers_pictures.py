@@ -286,8 +286,9 @@ def draw_saved(ax, pairs, lengths, title):
     ax.axhline(0, color=INK, linewidth=1)
     saved = [sorted(saved for K, saved, _ in pairs if length == K) for length in lengths]
     for x, column in enumerate(saved):
-        ax.plot(x + np.linspace(-0.22, 0.22, len(column)), column, "o", color=tint(BLUE, 0.4),
-                markersize=4)
+        # Side by side in turns, or a sorted column would look like a trend.
+        beside = 0.1 * (np.arange(len(column)) * 2 % 5 - 2)
+        ax.plot(x + beside, column, "o", color=tint(BLUE, 0.4), markersize=4)
     middle = [median(column) for column in saved]
     ax.plot(range(len(lengths)), middle, "o-", color=BLUE, markersize=9, linewidth=2.5)
     for x, value in enumerate(middle):

@@ -3,6 +3,9 @@
 Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
 """
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -91,6 +94,17 @@ def test_the_lessons_pictures_say_what_was_measured():
     assert all(low < tau < high for tau, (low, high) in zip(foretold, ends, strict=True))
     endless = [expected_tokens(0.7525, int(K)) for K in curve.lines[0].get_xdata()]
     assert not all(tau < high for tau, (_, high) in zip(endless, ends, strict=True))
+
+
+def test_the_front_page_begins_with_the_lessons_texts():
+    """The two texts of the riddle, as the lesson printed them when it was last executed."""
+    chapter = Path(chain_room.__file__).parent
+    cells = json.loads((chapter / "walkthrough.ipynb").read_text("utf-8"))["cells"]
+    printed = "".join(cells[1]["outputs"][0]["text"])
+    row, = (line for line in (chapter.parent / "README.md").read_text("utf-8").splitlines()
+            if line.startswith("| HAMLET:"))
+    for text in row.strip("| ").split(" | "):
+        assert text.replace("<br>", "\n") in printed
 
 
 def test_a_text_that_stops_cuts_the_last_round():

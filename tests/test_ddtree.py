@@ -133,3 +133,14 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     kept = [float(first[0].sum()), float(first[0] @ second[1:].sum(-1))]  # by p/q, all draws
     drawn = wrong.worths(network, text, 6, draws=600)["drawn"][1]
     assert drawn[1:3] == pytest.approx([kept[0], sum(kept)], abs=0.03)
+
+
+def test_a_blind_drafter_says_what_a_marginal_is():
+    """The next letter depends on the last one only: after k letters it is row 2 times P^k."""
+    P = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.0, 0.7, 0.3]])
+    found = wrong.blind(lambda context: P[context[-1]], [0, 1, 1, 2], 4, least=0)
+    for k, row in enumerate(found):
+        torch.testing.assert_close(row, P[2] @ torch.linalg.matrix_power(P, k))
+    # What is rare is left out, and the rest sums to 1.
+    cut = wrong.blind(lambda context: P[context[-1]], [2, 2, 2], 2, least=0.5)[1]
+    torch.testing.assert_close(cut, P[1])

@@ -163,6 +163,20 @@ def test_three_shapes_as_the_lesson_says(found):
     assert cheap < 0.8 * dear and fast > 1.2 * slow and price < 0.8 * dear
 
 
+@pytest.mark.parametrize("found", [pytest.param(found, id=name)
+                                   for name, found in load_contests().items()])
+def test_drawn_is_ahead_of_picked_in_the_same_shape(found):
+    """Same drafter, loop and rows, T = 1, text by text: more than any shape is ahead of another."""
+    gain, fast = [], speedups(found, 1)
+    for shape in ("1-1-1-1", "2-2-1-1"):
+        drawn, picked = (f"02 {way} tree {shape}, 57K GPT" for way in ("drawn", "picked"))
+        mean, error = behind(found, 1, picked)[drawn]
+        assert mean < -error
+        gain.append(fast[drawn][2] / fast[picked][2])
+    shapes = [fast[f"02 drawn tree {shape}, 57K GPT"][2] for shape in ("1-1-1-1", "2-2-1-1")]
+    assert min(gain) > 1.3 > max(shapes) / min(shapes)
+
+
 @pytest.mark.parametrize("found, T", CASES)
 def test_with_cheap_levels_a_tree_wins_and_at_1_drawn_drafts_do(found, T):
     """At T = 0, where one pass makes all guesses, the best tree is ahead of the best chain. At

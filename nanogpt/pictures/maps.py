@@ -36,6 +36,7 @@ FRONT = {"one head": "one head on the target's states", "two heads": "two heads,
          "4-gram": "a table of three letters", "bigram": "a table of one letter",
          "lookup": "copies from the text so far"}
 UNTRAINED = ("4-gram", "bigram", "lookup")
+DOTS = ("\u25cf ", "\u25cb ")  # a filled one, an empty one
 WARM = (0.6, 1)  # at T = 0 all texts of a contest run into one phrase, see tests/test_contest.py
 
 # ---------------------------------------------------------------- what is on it
@@ -177,7 +178,7 @@ def draw_rungs(found, top, files):
         ax.spines["left"].set_visible(False)
         ax.tick_params(length=0)
     ax.figure.suptitle(top, x=0.02, ha="left", fontsize=12)
-    dots = " and ".join(f"{'●' if filled.get(name) else '○'} {file['machine'].rpartition(', ')[2]}"
+    dots = " and ".join(DOTS[not filled.get(name)] + file["machine"].rpartition(", ")[2]
                         for name, file in files.items())
     ax.set_xlabel(f"times as fast as plain decoding: {dots}", loc="right", fontsize=10)
     ax.xaxis.set_major_formatter("{x:g}")
@@ -203,9 +204,9 @@ def draw_ladder(files, chapter=None, temperatures=WARM, first=5):
         best += [f"{label.partition('.')[0]} of {len(lines)} at T = {T:g}"
                  for label, _, color in shown if color][:1]
     axes = draw_rungs(found, f"Chapter {chapter}: place {', '.join(best)}" if best else "", files)
-    axes[-1].annotate("BV: block verification (06); routed heads: the surer one of two drafts", (1, 0),
-                      (0, -44), "axes fraction", "offset points", ha="right", fontsize=9,
-                      color=FAINT)
+    says = "BV: block verification (06); routed heads: the surer one of two drafts"
+    axes[-1].annotate(says, (1, 0), (0, -44), "axes fraction", "offset points", ha="right",
+                      fontsize=9, color=FAINT)
     return axes
 
 
