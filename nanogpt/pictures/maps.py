@@ -133,10 +133,10 @@ def draw_map(found, T, title):
 
 
 def rungs(files, T):
-    """The best method of each chapter with each kind of drafter, the slowest first
-    -> [(method, family, {file: its speed-up})]; see nanogpt.does_it_pay.best_of_all."""
-    best = best_of_all(files, T, lambda line: (line["chapter"], line["family"]))
-    return sorted(((name, family, fast) for (_, family), (name, fast, _) in best.items()),
+    """The best method of each chapter with each kind of drafter, picked and drawn, the slowest
+    first -> [(method, family, {file: its speed-up})]; see nanogpt.does_it_pay.best_of_all."""
+    best = best_of_all(files, T, lambda line: (line["chapter"], line["family"], line["drawn"]))
+    return sorted(((name, family, fast) for (_, family, _), (name, fast, _) in best.items()),
                   key=lambda rung: (mean(rung[2].values()), rung[0]))
 
 
