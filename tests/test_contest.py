@@ -313,6 +313,9 @@ def test_a_rung_names_its_drafter_once():
     name = "06 chain of 4, block verification"
     assert maps.rung_label(name, "57K GPT") == "06 chain of 4, BV (57K GPT)"
     assert maps.rung_label("01 chain of 2, 57K GPT", "57K GPT") == "01 chain of 2, 57K GPT"
+    for name, family in (("05 DDTree, 7 nodes", "block drafter"),
+                         ("03 head 1 alone, chain of 4", "half of two heads")):
+        assert maps.rung_label(name, family) == name
     for shape, label in ("1-1-1", "chain of 3"), ("1", "chain of 1"), ("1-1-2", "tree 1-1-2"):
         assert maps.rung_label(f"02 drawn tree {shape}, bigram", "bigram") == (
             f"02 drawn {label}, bigram")

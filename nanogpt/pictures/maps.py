@@ -35,6 +35,7 @@ FRONT = {"one head": "one head on the target's states", "two heads": "two heads,
          "57K GPT": "a small GPT", "block drafter": "one pass for all guesses",
          "4-gram": "a table of three letters", "bigram": "a table of one letter",
          "lookup": "copies from the text so far"}
+SAYS = {"half of two heads": "head", "block drafter": "DDTree"}  # so a name has its drafter in it
 UNTRAINED = ("4-gram", "bigram", "lookup")
 DOTS = ("\u25cf ", "\u25cb ")  # a filled one, an empty one
 WARM = (0.6, 1)  # at T = 0 all texts of a contest run into one phrase, see tests/test_contest.py
@@ -145,7 +146,8 @@ def rung_label(name, family):
     '02 drawn tree 1-1-1, 57K GPT', which is a chain: '02 drawn chain of 3, 57K GPT'."""
     short = name.replace("block verification", "BV")
     short = re.sub(r"tree (1(?:-1)*)(?![-\d])", lambda m: f"chain of {m[1].count('1')}", short)
-    return short if any(word in name for word in family.split()) else f"{short} ({family})"
+    says = *family.split(), SAYS.get(family, family)
+    return short if any(word in name for word in says) else f"{short} ({family})"
 
 
 def draw_rungs(found, top, files):
