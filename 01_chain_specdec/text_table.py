@@ -61,7 +61,10 @@ class NgramDraft:
     def logits(self, token):
         """Read one more token -> (V,), the logits of the token after it."""
         self.ahead += (token,)
-        context = (*self.committed, *self.ahead)[-self.table.longest:]
+        return self.after((*self.committed, *self.ahead)[-self.table.longest:])
+
+    def after(self, context):
+        """(V,), the logits of the token after a context: a tuple, the table's longest at most."""
         if context not in self.known:
             # What never followed has probability 0: it is not drafted, and comes out all the same,
             # for the residual owes it all that the target wants. Behind a token that was never

@@ -484,6 +484,14 @@ def oracle_tree(target, text, budget, depth=5):
     return best_first_tree(text[-1], children, budget)
 
 
+def one_pass(network, text):
+    """The drafter's marginals behind a text: token ids, the root last -> log q_1 .. q_L (L, V)."""
+    block = BlockDraft(network)
+    _, hidden = network.target(torch.tensor([text[:-1]]))
+    block.observe(text[:-1], hidden, list(range(len(text) - 1)))
+    return block.marginals(text[-1], network.config.length)
+
+
 def accepted_of_drawn(target, text, law, length, draws):
     """Chains are drawn, and judged by p/q: how often each draft is accepted, a mean over so many
     chains, (length,). law(the chain so far) -> (V,), what the next draft is drawn from."""
@@ -520,24 +528,18 @@ def blind(row, text, length, least=2e-5):
 
 
 @torch.inference_mode()
-def reading_on(network, table, vocab_size, texts, draws=20):
+def reading_on(network, ngram, texts, draws=20):
     """Is it worth anything to read one's own drafts? Chains as long as the pass's, drawn for each
     text, at temperature 1 -> {who: how often each draft is accepted, (texts, length)}.
 
-    table: of a 4-gram, a TextTable of three tokens.
+    ngram: a 4-gram, an NgramDraft of chapter 01.
     """
-    @cache
     def row(context):
-        probs, found = torch.zeros(vocab_size), table.next_probs(context)
-        probs[list(found)] = torch.tensor(list(found.values()))
-        return probs / probs.sum()
+        return ngram.after(context).softmax(-1)
 
     length, found = network.config.length, {"the pass": [], "4-gram, blind": [], "4-gram": []}
     for text in texts:
-        block, last = BlockDraft(network), tuple(text[-3:])
-        block.observe(text[:-1], network.target(torch.tensor([text[:-1]]))[1],
-                      list(range(len(text) - 1)))
-        slots = block.marginals(text[-1], length).exp(), blind(row, text, length)
+        slots, last = (one_pass(network, text).exp(), blind(row, text, length)), tuple(text[-3:])
         laws = [*(lambda chain, q=q: q[len(chain)] for q in slots),
                 lambda chain, last=last: row((*last, *chain)[-3:])]
         for accepted, law in zip(found.values(), laws, strict=True):
@@ -554,10 +556,7 @@ def worths(network, text, budget=12, draws=20):
 
     text: token ids, the root last; one pass behind it, at temperature 1.
     """
-    target, block = network.target, BlockDraft(network)
-    _, hidden = target(torch.tensor([text[:-1]]))
-    block.observe(text[:-1], hidden, list(range(len(text) - 1)))
-    log_probs = block.marginals(text[-1], network.config.length)
+    target, log_probs = network.target, one_pass(network, text)
     length = len(log_probs)
     trees = {"heap": best_first_tree(text[-1], marginal_children(log_probs), 3 * budget),
              "best": oracle_tree(target, text, budget, length)}

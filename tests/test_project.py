@@ -160,6 +160,7 @@ def test_a_lesson_asks_before_it_shows(path):
     seen = []  # what a reader sees, cell by cell: code, and what is displayed unfolded
     for cell, source, texts in cells(path):
         hidden = cell["metadata"].get("jupyter", {}).get("source_hidden")
+        assert not (texts and source.startswith("grade(")), "clear what the grader said to you"
         seen.append(re.sub(r"<details>.*?</details>", "", "\n".join(
             texts if hidden else [source, *texts]), flags=re.S))
     names = [blank.name for blank in blanks_of(number)]

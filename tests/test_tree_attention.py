@@ -135,8 +135,9 @@ def test_the_most_that_a_rule_can_accept_of_the_lessons_two_drawn_children():
     assert min(cuts) == pytest.approx(0.935, abs=5e-4)
 
 
-CASES = [pytest.param(found, T, id=f"{name}-{T}")
-         for name, found in load_contests().items() for T in (0, 0.6, 1)]
+MACHINES = [pytest.param(found, id=name) for name, found in load_contests().items()]
+CASES = [pytest.param(*machine.values, T, id=f"{machine.id}-{T}")
+         for machine in MACHINES for T in (0, 0.6, 1)]
 LOOP = {0: "02 picked tree {}, 57K GPT", 0.6: "02 drawn tree {}, 57K GPT",
         1: "02 drawn tree {}, 57K GPT"}
 
@@ -152,8 +153,7 @@ def test_no_tree_of_the_small_gpt_is_faster_than_its_best_chain(found, T):
     assert all(fast[name][2] < max(fast[chain][2] for chain in chains) for name in trees)
 
 
-@pytest.mark.parametrize("found", [pytest.param(found, id=name)
-                                   for name, found in load_contests().items()])
+@pytest.mark.parametrize("found", MACHINES)
 def test_three_shapes_as_the_lesson_says(found):
     """14 drafts in four levels write what 14 levels write, for less; a chain of six needs six."""
     (tall, dear, slow), (wide, cheap, fast), (six, price, _) = (
@@ -163,8 +163,7 @@ def test_three_shapes_as_the_lesson_says(found):
     assert cheap < 0.8 * dear and fast > 1.2 * slow and price < 0.8 * dear
 
 
-@pytest.mark.parametrize("found", [pytest.param(found, id=name)
-                                   for name, found in load_contests().items()])
+@pytest.mark.parametrize("found", MACHINES)
 def test_drawn_is_ahead_of_picked_in_the_same_shape(found):
     """Same drafter, loop and rows, T = 1, text by text: more than any shape is ahead of another."""
     gain, fast = [], speedups(found, 1)

@@ -159,7 +159,7 @@ def draw_rungs(found, top, files):
     heights = [len(lines) for lines in found.values()]
     _, axes = plt.subplots(len(found), figsize=(WIDTH, 1 + 0.23 * sum(heights)), sharex=True,
                            layout="constrained", height_ratios=heights, squeeze=False)
-    filled = dict(zip(files, (True, False), strict=False))  # a third has the dot of the second
+    first = next(iter(files))  # its dots are filled
     for (ax,), (T, lines) in zip(axes, found.items(), strict=True):
         ax.set_yticks(range(len(lines)), [label for label, *_ in lines], fontsize=9)
         for row, (words, (_, fast, color)) in enumerate(
@@ -168,7 +168,7 @@ def draw_rungs(found, top, files):
             ax.plot([*fast.values()], [row] * len(fast), "-", color=paint, linewidth=3)
             for file, speed in fast.items():
                 ax.plot(speed, row, "o", color=paint, markersize=6,
-                        markerfacecolor=paint if filled.get(file) else "white")
+                        markerfacecolor=paint if file == first else "white")
             ax.annotate(", ".join(f"{speed:.1f}x" for speed in fast.values()),
                         (max(fast.values()), row), (7, 0), va="center", color=paint,
                         textcoords="offset points", fontsize=9,
@@ -180,7 +180,7 @@ def draw_rungs(found, top, files):
         ax.spines["left"].set_visible(False)
         ax.tick_params(length=0)
     ax.figure.suptitle(top, x=0.02, ha="left", fontsize=12)
-    dots = " and ".join(DOTS[not filled.get(name)] + file["machine"].rpartition(", ")[2]
+    dots = " and ".join(DOTS[name != first] + file["machine"].rpartition(", ")[2]
                         for name, file in files.items())
     ax.set_xlabel(f"times as fast as plain decoding: {dots}", loc="right", fontsize=10)
     ax.xaxis.set_major_formatter("{x:g}")
