@@ -6,8 +6,8 @@ Blue is what is accepted, grey what is rejected, orange the target's own, light 
 from matplotlib.patches import Rectangle
 
 from chain_room import CHAIN, LOOPS, foretold, round_in_steps
-from nanogpt.bench import interpolate
-from nanogpt.does_it_pay import tau_error, taus
+from nanogpt.bench import VERBS
+from nanogpt.does_it_pay import table_of, tau_error, taus
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
@@ -72,8 +72,9 @@ def draw_authors(text, decode, width=58):
 
 def draw_reading(found):
     """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
-    curve = dict(found["tables"]["1"]["curve"])
-    read = interpolate(curve, 5) / curve[1]
+    table, verify = table_of(found, 1), VERBS.index("verify")
+    read, write = (table[name]["verbs"][verify] for name in (CHAIN, f"plain, {found['precision']}"))
+    read /= write
     return draw_times(f"Reading five costs about {read:.2f}, not 5", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.2f} c(1)": [(read, "verify", "5 rows")]})

@@ -30,7 +30,8 @@ def draw_turns(p, q, tokens):
     for x in (q > p).nonzero().flatten().tolist():
         left, name = q.clone(), tokens[x]
         left[x] = 0
-        title = f"{name} was rejected: now p is the orange, normalised, and q has no {name}"
+        often = f"{float(q[x] - p[x]):.1f}".lstrip("0")
+        title = f"{name} was rejected ({often} of the rounds): p is the orange, q has no {name}"
         panels[title] = residual(p, q), left / left.sum()
     axes = new_axes(height=0.3 + 1.45 * len(panels), rows=len(panels))
     for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):

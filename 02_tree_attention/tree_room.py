@@ -4,6 +4,8 @@ Verifying N rows costs the same whether they form a line or a tree. So the numbe
 equal, and only the shape differs.
 """
 
+from itertools import accumulate
+from operator import mul
 
 import torch
 
@@ -12,6 +14,7 @@ from chain_specdec import acceptance_probability, residual
 from nanogpt.chapter import Loop
 from nanogpt.cli import print_table
 from nanogpt.decoding import Context
+from nanogpt.does_it_pay import speedups
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -64,6 +67,25 @@ LOOPS = [
          speculate, multi_round, budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),),
          family="bigram", drawn=True, proof=((2,), (2, 1)), grow=grow_shape),
 ]
+
+# ---------------------------------------------------------------- what a shape costs
+
+
+def drafts_of(branching):
+    """How many drafts a tree with so many children a node, level by level, has: (2, 2) has 6."""
+    return sum(accumulate(branching, mul))
+
+
+def price_by_parts(found):
+    """-> in plain steps what any round costs, and what a level and what a draft add to it.
+
+    found: a stored contest; least squares over its picked shapes at temperature 0.
+    """
+    fast = speedups(found, 0)
+    parts = torch.tensor([(1.0, len(shape), drafts_of(shape)) for shape in CONTEST])
+    prices = torch.tensor([[fast[f"02 {LOOPS[0].title(shape)}"][1]] for shape in CONTEST])
+    return torch.linalg.lstsq(parts, prices).solution.flatten().tolist()
+
 
 # ---------------------------------------------------------------- one round, exactly
 
@@ -275,6 +297,6 @@ def changed_loops(pairs=6):
         "multi-round, as it is": mean(multi_round),
         "worst guesses": mean(walk, top=lambda probs, n: probs.argsort()[:n].tolist()),
         "top tokens": mean(multi_round, drawn=False),
-        "with replacement": mean(multi_round, draw_without_replacement=repeating),
+        "repeats, reduced q": mean(multi_round, draw_without_replacement=repeating),
         "no residual": mean(multi_round, residual=lambda p, q: p),
     }

@@ -45,14 +45,14 @@ def draw_says(known):
     for x, kind in ((0.5, "on verse"), (2.9, "on code")):
         ax.text(x, 1.8, kind, ha="center", weight="bold")
     ax.set(ylim=(0, 2), yticks=(0, 0.5, 1, 1.5))
-    return plain_frame(ax, "On the same text both say much; one of them gets it", None,
+    return plain_frame(ax, "At home a head gets what it says; away, a quarter to a third less", None,
                        "drafts, at a position")
 
 
 LINES = {  # of draw_found: {method: its colour, and where its name stands}
-    "knows p": (GREY, (2.1, 16.2)), "one head for both": (BLUE, (0.03, 10.9)),
-    "the surer head": (ORANGE, (0.1, 8)), "its last 8 rounds": (SKY, (1.2, 3)),
-    "its record": (tint(INK, 0.6), (2.35, -1.6)), PROMPT: (RED, (1.2, -3.6))}
+    "knows p": (GREY, (2.1, 16.2)), "one head for both": (BLUE, (0.03, 10.7)),
+    "the surer head": (ORANGE, (3.1, 4.6)), "its last 8 rounds": (SKY, (0.75, 1.2)),
+    "its last 2 rounds": (INK, (1.12, 10.6)), PROMPT: (RED, (1.2, -3.6))}
 
 
 def draw_found(found, baseline="code head"):
@@ -61,15 +61,17 @@ def draw_found(found, baseline="code head"):
     ax, parts = new_axes(height=4.6), (*STRETCHES, "both")
     for i, (name, (color, place)) in enumerate(LINES.items()):
         gains = [gain_on(found, name, baseline, part) for part in parts]
-        ax.errorbar([x + 0.05 * (i - 2.5) for x in range(len(parts))],
-                    *([100 * one[which] for one in gains] for which in (0, 1)), color=color,
-                    marker="o", markersize=4, elinewidth=0.8,
-                    linestyle="--" if name == "knows p" else "-")
+        xs = [x + 0.05 * (i - 2.5) for x in range(len(parts))]
+        means, errors = ([100 * one[which] for one in gains] for which in (0, 1))
+        ax.errorbar(xs, means, errors, color=color, marker="o", markersize=4, elinewidth=0.8,
+                    linestyle="none")
+        # A kind that stays is no further length: no line leads there.
+        ax.plot(xs[:-1], means[:-1], "--" if name == "knows p" else "-", color=color)
         ax.text(*place, name, color=color, fontsize="small")
     ax.axhline(0, color=INK, linewidth=1.4)
     ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"])
     return plain_frame(ax, "The past tells a kind that stays; one head needs no past",
-                       "tokens until the kind changes", "% beside the code head alone")
+                       "tokens until the kind changes", "% more tokens than the code head")
 
 
 def step_round(args, dataset, device, prompt):

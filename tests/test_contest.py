@@ -292,7 +292,7 @@ def test_the_ladder_has_the_best_of_each_chapter_and_drafter():
     assert head[:2] == ("03 one head, 8 nodes", "one head")
     assert head[2] == pytest.approx({"fast": 32 / 21, "slow": 32 / 21 / 1.25})
     assert chain_of_2[:2] == ("01 chain of 2, 57K GPT", "57K GPT")
-    warm, hot = maps.draw_ladder(files, "03")
+    warm, hot = maps.draw_ladder(files, "message", "03")
     for ax in (warm, hot):
         assert [label.get_text() for label in ax.get_yticklabels()] == [
             "2.  03 one head, 8 nodes", "1.  01 chain of 2, 57K GPT"]
@@ -302,10 +302,10 @@ def test_the_ladder_has_the_best_of_each_chapter_and_drafter():
     dots = {line.get_xdata()[0]: line.get_markerfacecolor() for line in hot.lines
             if line.get_marker() == "o" and line.get_ydata()[0] == 0}
     assert [dots[x] for x in sorted(dots)] == ["white", BLUE]  # the first file's is filled
-    assert warm.figure.get_suptitle() == "Chapter 03: place 2 of 2 at T = 0.6, 2 of 2 at T = 1"
-    mine, = maps.draw_ladder(files, "03", (1,), first=0)
+    assert warm.figure.get_suptitle() == "message"
+    mine, = maps.draw_ladder(files, "", "03", (1,), first=0)
     assert [label.get_text()[:5] for label in mine.get_yticklabels()] == ["2.  0"]
-    nobody, = maps.draw_ladder(files, temperatures=(1,))
+    nobody, = maps.draw_ladder(files, "", temperatures=(1,))
     assert [bar.get_color() for bar in bars(nobody)] == [FAINT, FAINT]
 
 

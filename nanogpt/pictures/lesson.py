@@ -100,7 +100,7 @@ def contest():
     return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 
-def ladder(number):
+def ladder(number, title):
     """All chapters' best methods, those of one chapter in colour, on an EPYC and on a Xeon."""
-    maps.draw_ladder(does_it_pay.load_contests(), number)
+    maps.draw_ladder(does_it_pay.load_contests(), title, number)
     plt.show()

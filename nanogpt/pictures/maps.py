@@ -1,7 +1,7 @@
 """The one map of all methods: what a round costs across, what it writes upwards; and the ladder.
 
     draw_map(found, T)                         # the best loop of each family in colour
-    draw_ladder(files, "05")                   # the best of all chapters, one below the other
+    draw_ladder(files, title, "05")            # the best of all chapters, one below the other
     python -m nanogpt.pictures.maps FILE FILE  # ladder.png for the front page
 
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
@@ -189,13 +189,13 @@ def draw_rungs(found, top, files):
     return list(axes.flat)
 
 
-def draw_ladder(files, chapter=None, temperatures=WARM, first=5):
+def draw_ladder(files, title, chapter=None, temperatures=WARM, first=5):
     """The first places of all chapters' best methods, and those of one chapter, in colour.
 
     files: {name: of load_contest}; chapter: its number, "03", or None; first: so many places are
     shown in any case -> a list of Axes, one a temperature
     """
-    found, best = {}, []
+    found = {}
     for T in temperatures:
         lines = rungs(files, T)
         shown = [(f"{place}.  {rung_label(name, family)}", fast,
@@ -203,10 +203,8 @@ def draw_ladder(files, chapter=None, temperatures=WARM, first=5):
                  for place, (name, family, fast) in enumerate(reversed(lines), 1)
                  if place <= first or name[:2] == chapter]
         found[T] = shown[::-1]
-        best += [f"{label.partition('.')[0]} of {len(lines)} at T = {T:g}"
-                 for label, _, color in shown if color][:1]
-    axes = draw_rungs(found, f"Chapter {chapter}: place {', '.join(best)}" if best else "", files)
-    says = "BV: block verification (06); routed heads: the surer one of two drafts"
+    axes = draw_rungs(found, title, files)
+    says = "BV: block verification (06); routed heads: of two the surer one drafts"
     axes[-1].annotate(says, (1, 0), (0, -44), "axes fraction", "offset points", ha="right",
                       fontsize=9, color=FAINT)
     return axes
