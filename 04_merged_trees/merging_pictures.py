@@ -81,7 +81,7 @@ def draw_trie(trees, scores, trie):
 LINES = {  # of draw_rows: {method: its colour, and where its name stands: at which point, how high}
     "one head for both": (plots.INK, -1, (2.7, 2.5)),
     "trie by record": (plots.BLUE, -1, (1.1, 1.1)),
-    "its record": (plots.GREEN, -1, (-0.5, -12.5)),
+    "its record": (plots.GREEN, -1, (-0.5, -12)),
     "its last 2 rounds": (plots.SKY, -1, (-2.2, -3.2)),
     "the surer head": (plots.ORANGE, -1, (-4.8, -5)),
     "side by side": (plots.RED, 0, (-10.3, -10))}
@@ -103,10 +103,9 @@ def draw_rows(found, rival="trie"):
                         elinewidth=0.8, linestyle="--" if name == "trie by record" else "-")
             ax.text((0.2, 3.2)[end], heights[panel], name, color=color, va="center")
         ax.axhline(0, color=plots.INK, linewidth=1.4)
-        ax.text(len(tables) - 0.8, 0, rival, color=plots.INK, weight="bold", va="center",
-                bbox={"color": "white", "pad": 1})
+        ax.text(len(tables) + 0.75, -0.2, rival, weight="bold", ha="right", va="top")
         ax.set(xticks=range(len(tables)), xticklabels=tables, xlim=(-0.3, len(tables) + 0.8),
-               ylim=(-17, 5))
+               ylim=(-14, 5))
         plots.plain_frame(ax, says, "draft rows" * panel, f"% more tokens than the {rival}")
     return axes
 
