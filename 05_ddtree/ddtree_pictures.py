@@ -102,7 +102,7 @@ def print_mended(wrong, right, told):
 # ---------------------------------------------------------------- a stored contest
 
 
-def print_gains(found, one, other, budgets, temperatures=(0, 0.6, 1)):
+def print_gains(found, one, other, budgets, temperatures=(0.6, 1)):
     """How many tokens a round one loop has more than another, text by text, by budget and
     temperature.
 
