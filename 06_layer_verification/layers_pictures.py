@@ -14,6 +14,7 @@ from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
 from layer_verification import LayerVerification
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
+from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -264,40 +265,41 @@ def draw_lengths(ax, toy, real, title):
     """
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
     say(ax, 5.8, toy[6], "e and t, exactly", ha="right", color=FAINT)
-    for side, color, (name, gains) in zip((-1, 1), (INK, BLUE), real.items(), strict=True):
-        at = [K + 0.08 * side for K in gains]  # beside each other, so that both errors are seen
-        tops = [more for *_, more, _ in gains.values()]
-        ax.errorbar(at, tops, [2 * error for *_, error in gains.values()], fmt="o-", color=color,
-                    capsize=3)
-        say(ax, at[-1], tops[-1] - 1.2 * side, f"   {name}", ha="left", color=color)
+    for i, (name, gains) in enumerate(real.items()):
+        at = [K + 0.12 * (i - 1) for K in gains]  # beside each other, so that all errors are seen
+        ax.errorbar(at, [more for *_, more, _ in gains.values()],
+                    [2 * error for *_, error in gains.values()], fmt="o-", color=FAMILIES[name],
+                    markersize=4, elinewidth=1, label=name)
+    ax.legend(loc="lower right", frameon=False, labelcolor="linecolor")
     say(ax, 0.7, 24, "bars: two standard errors", ha="left", color=INK)
     plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")
-    ax.set_xlim(0.5, max(gains) + 3.2)
+    ax.set_xlim(0.5, max(gains) + 0.7)
     ax.set_xticks(list(gains))
     return ax
 
 
 def draw_saved(ax, pairs, lengths, title):
-    """What block verification saves in every stored pair of equal chains, by their length: a faint
-    point each, and their medians.
+    """What block verification saves in every stored pair of equal chains, by their length: a small
+    point each in its drafter's colour, and the medians of all.
 
-    pairs: of layers_room.judged_twice; lengths: in the order of the axis -> the Axes.
+    pairs: {drafter: of layers_room.judged_twice}; lengths: those to show -> the Axes.
     """
     ax.axhline(0, color=INK, linewidth=1)
-    saved = [sorted(saved for K, saved, _ in pairs if length == K) for length in lengths]
-    for x, column in enumerate(saved):
-        # Side by side in turns, or a sorted column would look like a trend.
-        beside = 0.1 * (np.arange(len(column)) * 2 % 5 - 2)
-        ax.plot(x + beside, column, "o", color=tint(BLUE, 0.4), markersize=4)
-    middle = [median(column) for column in saved]
-    ax.plot(range(len(lengths)), middle, "o-", color=BLUE, markersize=9, linewidth=2.5)
-    for x, value in enumerate(middle):
-        say(ax, x - 0.05, value + 0.6, f"{value:+.0f} %", color=BLUE, fontweight="bold", ha="right",
-            va="bottom", path_effects=[withStroke(linewidth=4, foreground="white")])
-    say(ax, len(lengths) - 0.5, min(saved[-1]), "median", color=BLUE, fontweight="bold", va="top")
-    ax.set_xticks(range(len(lengths)), lengths)
-    plain_frame(ax, title, "drafts in the chain", "time saved, %")
-    ax.set_xlim(-0.9, len(lengths) - 0.1)
+    for i, (name, found) in enumerate(pairs.items()):
+        for K in lengths:  # side by side, a column for each drafter
+            column = [saved for length, saved, _ in found if length == K]
+            ax.plot([K + 0.3 * (i - 1.5)] * len(column), column, "o", color=FAMILIES[name],
+                    markersize=4, label=name if K == lengths[0] else None)
+    middle = [median(saved for found in pairs.values() for length, saved, _ in found if length == K)
+              for K in lengths]
+    ax.plot(lengths, middle, "o-", color=INK, markersize=7, linewidth=2, zorder=1)
+    for K, value in zip(lengths, middle, strict=True):
+        say(ax, K - 0.6, value + 0.6, f"{value:+.0f} %", fontweight="bold", ha="right", va="bottom",
+            path_effects=[withStroke(linewidth=4, foreground="white")])
+    ax.legend(loc="lower right", frameon=False, labelcolor="linecolor", handletextpad=0, ncols=2)
+    ax.set_xticks(lengths)
+    plain_frame(ax, title, "drafts in the chain; the line: median", "time saved, %")
+    ax.set_xlim(lengths[0] - 2, lengths[-1] + 1)
     ax.margins(y=0.15)
     return ax
 
