@@ -16,6 +16,7 @@ et al., "Recursive Speculative Decoding" (2024), children without replacement. A
 is not lossless is in tree_room.py.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -163,18 +164,20 @@ def expected_by_shape(shape, chances):
                    for chance, child in zip(chances, shape, strict=False))
 
 
-def best_shape(drafts, chances):
-    """The shape of so many drafts with the most expected tokens; chances fall, see above.
+def best_shape(drafts, chances, levels=math.inf):
+    """The shape of so many drafts, on so many levels at most, with the most expected tokens; chances
+    fall, see above.
 
     Example: chances (.6, .3). The probabilities to get there are .6 and .36 along the chain, and
     .3 for a second guess at the root: three drafts are a chain of 2 with one side shoot.
     """
     found, paths = [(chance, (i,)) for i, chance in enumerate(chances)], set()
-    for _ in range(drafts):  # a path: which child, at each node from the root on
+    while found and len(paths) < drafts:  # a path: which child, at each node from the root on
         mass, path = best = max(found)
         found.remove(best)
         paths.add(path)
-        found += [(mass * chance, (*path, i)) for i, chance in enumerate(chances)]
+        if len(path) < levels:
+            found += [(mass * chance, (*path, i)) for i, chance in enumerate(chances)]
 
     def below(path):
         return tuple(below((*path, i)) for i in range(len(chances)) if (*path, i) in paths)

@@ -492,6 +492,21 @@ def one_pass(network, text):
     return block.marginals(text[-1], network.config.length)
 
 
+@torch.inference_mode()
+def perfect_pass(target, text, length, samples=256):
+    """What the best of all slots would say: the target's own marginals -> log q_1 .. q_L (L, V).
+
+    A mean over so many continuations that the target draws; text: token ids, the root last.
+    """
+    drawn, marginals = torch.tensor([text]).expand(samples, -1), []
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(length):
+        probs = Sampler(1)(target(drawn)[0][:, -1].float().cpu())  # (samples, V)
+        marginals.append(probs.mean(0))
+        drawn = torch.cat([drawn, torch.multinomial(probs, 1, generator=generator)], 1)
+    return torch.stack(marginals).log()
+
+
 def accepted_of_drawn(target, text, law, length, draws):
     """Chains are drawn, and judged by p/q: how often each draft is accepted, a mean over so many
     chains, (length,). law(the chain so far) -> (V,), what the next draft is drawn from."""

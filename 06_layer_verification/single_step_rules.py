@@ -130,7 +130,7 @@ def rejection_rounds(draft_probs, target_mass, k):
     # yet; left / alive is the residual distribution that the papers renormalise after each
     # rejection. By hand, for the example: the first child's token takes (.2, .3, .2), alive is .3;
     # the second is offered .3 (.5, .3, .2) and takes (0, 0, .06).
-    # subtle: the dummy token's mass 1 - s is part of `alive`, which starts at 1, never of `left`.
+    # subtle: what target_mass lacks of 1 is part of `alive`, which starts at 1, never of `left`.
     left, alive, coins = target_mass, np.ones((len(target_mass), 1)), []
     for _ in range(k):
         offered = alive * draft_probs  # with replacement: each child is a fresh draw

@@ -161,9 +161,12 @@ def load_rule(found):
 # ---------------------------------------------------------------- what comes of it
 
 
+PARTS = "drafting", "forward", "caches"  # of a round; the third is a part of the second
+
+
 def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
     """Serve requests that all begin now -> tokens; seconds, of each round while all of them run;
-    drafting, seconds of each; first_ms, of the first round, which reads the prompts; accepted,
+    seconds of each of its PARTS; first_ms, of the first round, which reads the prompts; accepted,
     tested drafts of all rounds.
 
     asked: a list of (seed, prompt).
@@ -173,19 +176,26 @@ def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
     requests = [Request(prompt, sampler, seed, max_new_tokens, k=k) for seed, prompt in asked]
     for request in requests:
         engine.submit(request)
-    found, drafting = {"tokens": 0, "seconds": [], "drafting": []}, [0.0]
-    now = clock(target.device)
-    if k:
-        draft = engine.drafter.draft
+    found = {"tokens": 0, "seconds": [], **{part: [] for part in PARTS}}
+    spent, now = dict.fromkeys(PARTS, 0.0), clock(target.device)
 
-        def timed(requests, ks):
+    def watch(part, owner, name):
+        run = getattr(owner, name)
+
+        def timed(*args):
             begin = now()
-            draft(requests, ks)
-            drafting[0] = now() - begin
+            result = run(*args)
+            spent[part] += now() - begin
+            return result
 
-        engine.drafter.draft = timed
+        setattr(owner, name, timed)
+
+    watch("forward", engine.target, "read")
+    watch("caches", engine.target, "attend")
+    if k:
+        watch("drafting", engine.drafter, "draft")
     while True:
-        drafting[0] = 0.0
+        spent.update(dict.fromkeys(PARTS, 0.0))
         synchronize(target.device)
         start = now()
         streamed = engine.round()
@@ -197,8 +207,8 @@ def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
         if any(request.ended for request in requests):
             break
         found["tokens"] += sum(len(tokens) for _, tokens in streamed)
-        found["seconds"].append(seconds)
-        found["drafting"].append(drafting[0])
+        for name, part in {"seconds": seconds, **spent}.items():
+            found[name].append(part)
     return found | {name: sum(getattr(request, name) for request in requests)
                     for name in ("accepted", "tested")}
 
@@ -238,8 +248,8 @@ def summary(laps, n):
     """What several laps with n requests found; a lap is a list of runs.
 
     tokens_per_second: over all requests; laps: the same, of each lap by itself; round_ms,
-    drafting_ms, first_ms: of a round, of the drafting in it, of the round that reads the prompts;
-    tau: tokens of a request in a round; accepted, tested: drafts.
+    drafting_ms, forward_ms, caches_ms, first_ms: of a round, of its PARTS, of the round that reads
+    the prompts; tau: tokens of a request in a round; accepted, tested: drafts.
     """
     def of(name):
         return sum(run[name] for run in laps[0])
@@ -253,7 +263,8 @@ def summary(laps, n):
     return {"tokens_per_second": of("tokens") / fastest("seconds"),
             "laps": [of("tokens") / sum(sum(run["seconds"]) for run in lap) for lap in laps],
             "round_ms": 1e3 * fastest("seconds") / rounds,
-            "drafting_ms": 1e3 * fastest("drafting") / rounds, "tau": of("tokens") / rounds / n,
+            **{f"{part}_ms": 1e3 * fastest(part) / rounds for part in PARTS},
+            "tau": of("tokens") / rounds / n,
             "accepted": of("accepted"), "tested": of("tested"),
             "first_ms": min(run["first_ms"] for lap in laps for run in lap)}
 
@@ -277,6 +288,16 @@ def prices(found, k):
             [row[k]["round_ms"] / row[0]["round_ms"] for row in found.values()],
             [(row[k]["round_ms"] - row[k]["drafting_ms"]) / row[0]["round_ms"]
              for row in found.values()])
+
+
+def by_parts(found, n, k):
+    """Milliseconds of a round of n requests with k drafts each, by parts -> {part: ms}. A machine
+    that was measured before its forward's parts were has none."""
+    line = found[n][k]
+    return {"caches": line["caches_ms"],
+            "the forward's other work": line["forward_ms"] - line["caches_ms"],
+            "drafting": line["drafting_ms"],
+            "judging": line["round_ms"] - line["forward_ms"] - line["drafting_ms"]}
 
 
 def near_the_best(found):

@@ -119,6 +119,11 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     tree = wrong.oracle_tree(target, text, 6, depth=2)
     assert float(wrong.target_masses(target, text, tree).sum()) == pytest.approx(best)
 
+    # A perfect pass says of the second token what it is whatever the first one will be.
+    perfect = wrong.perfect_pass(target, text, 2, samples=2000).exp().to(probs[0])
+    torch.testing.assert_close(perfect[0], probs[0])
+    torch.testing.assert_close(perfect[1], probs[0] @ torch.stack(probs[1:]), atol=0.02, rtol=0)
+
     network = random_drafter(target, 1, transition=True)
     found = wrong.worths(network, text, 6)
     drafter = DDTreeDrafter(network, 6)

@@ -71,6 +71,7 @@ def test_shapes_by_hand():
     """Chances .6 and .3: along the chain .6, .36, .216, a side shoot at the root .3."""
     assert full((2, 1)) == (((),), ((),)) and full(()) == ()
     assert [best_shape(n, (0.6, 0.3)) for n in (1, 2, 3)] == [((),), (((),),), SIDE]
+    assert best_shape(3, (0.6, 0.3), levels=1) == ((), ())  # no third child, no second level
     assert expected_by_shape(SIDE, (0.6, 0.3)) == pytest.approx(1 + 0.6 + 0.36 + 0.3)
     assert expected_by_shape(full((1,) * 3), (0.6, 0.3)) == pytest.approx(2.176)
     tree = TreeDrafter(TreeBigram(FOLLOWERS, 5), SIDE).propose(0, room=9)
