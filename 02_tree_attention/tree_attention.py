@@ -165,8 +165,9 @@ def expected_by_shape(shape, chances):
 
 
 def best_shape(drafts, chances, levels=math.inf):
-    """The shape of so many drafts, on so many levels at most, with the most expected tokens; chances
-    fall, see above.
+    """The shape of so many drafts, on so many levels at most, with the most expected tokens.
+
+    chances: see above; they fall.
 
     Example: chances (.6, .3). The probabilities to get there are .6 and .36 along the chain, and
     .3 for a second guess at the root: three drafts are a chain of 2 with one side shoot.

@@ -103,7 +103,7 @@ LOOPS = [
          grow=grow_drawn_head),
     Loop("routed heads, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(RoutedLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
-         budgets=(4,), contest=(2, 4, 6, 8, 12), family="two heads", drawn=True, greedy=True),
+         budgets=(4,), contest=(2, 4, 6, 8, 12, 16), family="two heads", drawn=True, greedy=True),
     Loop("routed by record, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(RecordLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(4,), contest=(4, 6, 8), family="two heads", drawn=True, greedy=True, learns=True),

@@ -289,9 +289,9 @@ def draw_saved(ax, pairs, lengths, title):
         for K in lengths:  # side by side, a column for each drafter
             column = [saved for length, saved, _ in found if length == K]
             ax.plot([K + 0.3 * (i - 1.5)] * len(column), column, "o", color=FAMILIES[name],
-                    markersize=4, label=name if K == lengths[0] else None)
-    middle = [median(saved for found in pairs.values() for length, saved, _ in found if length == K)
-              for K in lengths]
+                    markersize=4, label=name if lengths[0] == K else None)
+    everybody = [pair for found in pairs.values() for pair in found]
+    middle = [median(saved for length, saved, _ in everybody if length == K) for K in lengths]
     ax.plot(lengths, middle, "o-", color=INK, markersize=7, linewidth=2, zorder=1)
     for K, value in zip(lengths, middle, strict=True):
         say(ax, K - 0.6, value + 0.6, f"{value:+.0f} %", fontweight="bold", ha="right", va="bottom",

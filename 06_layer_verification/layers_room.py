@@ -143,9 +143,10 @@ LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
          speculate_chain, block_verification, budgets=(4, 8), contest=(4, 6, 8, 12),
          family="57K GPT", drawn=True, grow=grow_chain),
     one_chain("BV", (4, 8)), one_chain("TV + RRS"),
-    two_chains("LV + K-SEQ", (2, 3, 4, 6)).but(
-        name="one head, two chains of {}, LV + K-SEQ", family="one head",
-        drafter=sampled("multi-chain", 2, 20, head_levels), grow=grow_sampled_head),
+    *(two_chains(name, contest).but(
+        name=f"one head, two chains of {{}}, {name}", family="one head",
+        drafter=sampled("multi-chain", 2, 20, head_levels), grow=grow_sampled_head)
+      for name, contest in (("LV + K-SEQ", (2, 3, 4, 6)), ("GBV", (4,)), ("TRV", (4,)))),
     # Each drafter of the other chapters under the better rule of a chain, in its own loop.
     Loop("chain of {}, bigram, block verification",
          lambda m, k, sampler, dice: BigramDraft(m.pairs, m.target.config.vocab_size),

@@ -11,7 +11,6 @@ into_an_engine.ipynb.
 
 import gc
 import json
-import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,10 +268,10 @@ def summary(laps, n):
             "first_ms": min(run["first_ms"] for lap in laps for run in lap)}
 
 
-def speeds(found, whole=False):
-    """{requests: {K: tokens a second}}; whole: of the median lap, not of the fastest rounds."""
-    return {n: {name: statistics.median(line["laps"]) if whole else line["tokens_per_second"]
-                for name, line in row.items()} for n, row in found.items()}
+def speeds(found):
+    """{requests: {K: tokens a second}}, of the fastest rounds."""
+    return {n: {name: line["tokens_per_second"] for name, line in row.items()}
+            for n, row in found.items()}
 
 
 def best_drafts(found):
@@ -304,14 +303,6 @@ def near_the_best(found):
     """{requests: tokens a second by load, over those of the best fixed K, 0 included}."""
     return {n: row[BY_LOAD] / max(speed for k, speed in row.items() if k != BY_LOAD)
             for n, row in speeds(found).items()}
-
-
-def headline(found, whole=False):
-    """Tokens a second over those of one reader without drafts -> of one reader with the best K, of
-    the largest batch without drafts, of the largest batch with its best K. whole: see `speeds`."""
-    fast, best, last = speeds(found, whole), best_drafts(found), max(found)
-    return [speed / fast[1][0]
-            for speed in (fast[1][best[1][0]], fast[last][0], fast[last][best[last][0]])]
 
 
 def shared(found, alphas, readers=64, each=2):
