@@ -67,7 +67,7 @@ def draw_found(found, baseline="code head"):
                     linestyle="none")
         # A kind that stays is no further length: no line leads there.
         ax.plot(xs[:-1], means[:-1], "--" if name == "knows p" else "-", color=color)
-        ax.text(*place, name, color=color, fontsize="small")
+        ax.text(*place, name.removesuffix(" for both"), color=color, fontsize="small")
     ax.axhline(0, color=INK, linewidth=1.4)
     ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"])
     return plain_frame(ax, "The past tells a kind that stays; one head needs no past",

@@ -61,7 +61,8 @@ def test_no_method_of_any_chapters_table_is_missing():
     assert len(found) == sum(len(loop.contest) for c in chapters() for loop in c.loops)
 
 
-YOUNGER = set()  # loops that no stored contest holds yet, in chapters of which it holds others
+YOUNGER = {("06", f"one head, two chains of {{}}, {rule}") for rule in ("GBV", "TRV")}
+# loops that no stored contest holds yet, in chapters of which it holds others
 
 
 def test_every_loop_stands_in_a_stored_contest_or_is_younger():
