@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import ddtree_room
+from chain_specdec import acceptance_probability, residual
 from draft_law import bias
 from nanogpt.exact.enumeration import token_law
 
@@ -37,6 +38,21 @@ def test_what_is_hidden_counts_and_hiding_blindly_is_harmless():
     assert found == pytest.approx([0.6, 0.4])
     assert (p + bias(p, q, q * (q >= 0.5))).tolist() == pytest.approx(found)
     assert bias(p, q, 0.7 * q).abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_law_with_a_hole_is_right_if_nothing_sent_counts_as_a_rejection(seed):
+    """The first of the lesson's ways out: drafts of q are hidden where `law` is 0."""
+    p, q, _ = random_laws(seed)
+    law = torch.where(q >= q.mean(), q, 0.0)
+
+    def first_way(dice):
+        draft = dice.draw(q)
+        if law[draft] > 0 and dice.flip(acceptance_probability(p, law, draft)):
+            return draft
+        return dice.draw(residual(p, law))
+
+    torch.testing.assert_close(torch.as_tensor(token_law(first_way, len(p))).to(p), p)
 
 
 def test_mass_may_move_from_impossible_tokens_along_the_residual():
