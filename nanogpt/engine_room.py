@@ -296,7 +296,7 @@ def by_parts(found, n, k):
     return {"caches": line["caches_ms"],
             "the forward's other work": line["forward_ms"] - line["caches_ms"],
             "drafting": line["drafting_ms"],
-            "judging": line["round_ms"] - line["forward_ms"] - line["drafting_ms"]}
+            "judging, rest": line["round_ms"] - line["forward_ms"] - line["drafting_ms"]}
 
 
 def near_the_best(found):

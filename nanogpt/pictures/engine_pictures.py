@@ -110,6 +110,6 @@ def draw_prices(found, drafts=(4, 8)):
         ax.text(readers[0] * 1.15, (forward[0] + costs[0]) / 2, "drafting", va="center")
     axes[0].text(readers[1], 4.1, "tokens of a reader", color=BLUE)
     axes[0].set_ylabel("tokens; time in plain rounds")
-    axes[0].figure.suptitle("A crowd makes the forward longer; the drafts bring the same",
+    axes[0].figure.suptitle("In a crowd the drafts bring the same, and their rounds cost more",
                             x=0.02, ha="left", fontsize=12)
     return axes
