@@ -26,7 +26,7 @@ def draw_turns(p, q, tokens):
     A panel for each first child that can be rejected; p, q (V,). A bar has three parts: blue and
     grey make up q, blue and orange p.
     """
-    panels = {"The first child. Blue and grey: q, blue and orange: p": (p, q)}
+    panels = {"First child: as much is owed (orange) as rejected (grey)": (p, q)}
     for x in (q > p).nonzero().flatten().tolist():
         left, name = q.clone(), tokens[x]
         left[x] = 0
