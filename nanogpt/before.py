@@ -15,9 +15,9 @@ def load_earlier(folder=MEASURED / "before"):
 
 
 def in_short(run, method):
-    """Of a run at temperature 0 -> milliseconds of a plain step and of a method's round, what eight
+    """Of a run at temperature 1 -> milliseconds of a plain step and of a method's round, what eight
     rows take over one, the method's speed-up."""
-    table, c = run["tables"]["T = 0"], dict(run["curve"])
+    table, c = run["tables"]["T = 1"], dict(run["curve"])
     return (table[PLAIN]["round_ms"], table[method]["round_ms"], c[8] / c[1],
             worth(table)[method][2])
 

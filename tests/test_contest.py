@@ -334,7 +334,7 @@ def test_few_words_for_many_methods():
 
 def test_an_earlier_run_in_short():
     table = {"plain": {"tau": 1, "round_ms": 2}, "it": {"tau": 3, "round_ms": 4}}
-    run = {"tables": {"T = 0": table}, "curve": [[1, 2], [8, 3]]}
+    run = {"tables": {"T = 1": table}, "curve": [[1, 2], [8, 3]]}
     assert in_short(run, "it") == (2, 4, 1.5, 1.5)
 
 
