@@ -87,7 +87,7 @@ def draw_round(found):
     """
     tau, draft, verify, price = round_in_steps(found, CHAIN)
     rest, whole = price - draft - verify, int(tau)
-    return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.2f}x", {
+    return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.1f}x", {
         f"a round: draft {draft:.2f} + verify {verify:.2f} + rest {rest:.2f} = {price:.2f}": [
             (draft, "draft", "draft"), (verify, "verify", "verify"), (rest, "rest", "rest")],
         f"the same {tau:.2f} tokens by plain decoding": [
