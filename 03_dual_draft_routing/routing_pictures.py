@@ -45,7 +45,7 @@ def draw_says(known):
     for x, kind in ((0.5, "on verse"), (2.9, "on code")):
         ax.text(x, 1.8, kind, ha="center", weight="bold")
     ax.set(ylim=(0, 2), yticks=(0, 0.5, 1, 1.5))
-    return plain_frame(ax, "At home a head gets what it says; away, a third less", None,
+    return plain_frame(ax, "At home a head gets what it says; away, less", None,
                        "drafts, at a position")
 
 

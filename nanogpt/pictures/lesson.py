@@ -100,7 +100,7 @@ def contest():
     return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 
-def ladder(number, title):
+def ladder(number, title, *also):
     """All chapters' best methods, those of one chapter in colour, on an EPYC and on a Xeon."""
-    maps.draw_ladder(does_it_pay.load_contests(), title, number)
+    maps.draw_ladder(does_it_pay.load_contests(), title, number, also=also)
     plt.show()

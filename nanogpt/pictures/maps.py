@@ -189,11 +189,12 @@ def draw_rungs(found, top, files):
     return list(axes.flat)
 
 
-def draw_ladder(files, title, chapter=None, temperatures=WARM, first=5):
+def draw_ladder(files, title, chapter=None, temperatures=WARM, first=5, also=()):
     """The first places of all chapters' best methods, and those of one chapter, in colour.
 
     files: {name: of load_contest}; chapter: its number, "03", or None; first: so many places are
-    shown in any case -> a list of Axes, one a temperature
+    shown in any case; also: how the names of others begin that are -> a list of Axes, one a
+    temperature
     """
     found = {}
     for T in temperatures:
@@ -201,7 +202,7 @@ def draw_ladder(files, title, chapter=None, temperatures=WARM, first=5):
         shown = [(f"{place}.  {rung_label(name, family)}", fast,
                   BLUE if name[:2] == chapter else None)
                  for place, (name, family, fast) in enumerate(reversed(lines), 1)
-                 if place <= first or name[:2] == chapter]
+                 if place <= first or name[:2] == chapter or name.startswith(also)]
         found[T] = shown[::-1]
     axes = draw_rungs(found, title, files)
     says = "BV: block verification (06); routed heads: of two the surer one drafts"
