@@ -99,16 +99,16 @@ def draw_prices(found, drafts=(4, 8)):
         ax.fill_between(readers, forward, costs, color=tint(TIMES["draft"], 0.45), linewidth=0)
         ax.plot(readers, costs, color=INK, linewidth=1.2)
         ax.plot(readers, brings, marker="o", markersize=4, color=BLUE)
-        for i, side in ((0, "left"), (-1, "right")):
+        for i, side in ((0, "left"), (-2, "center")):
             ax.text(readers[i], max(brings[i], costs[i]) + 0.2, f"{brings[i] / costs[i]:.2f}x",
                     ha=side, fontsize=10)
         plain_frame(ax, f"{k} drafts", "readers in the batch")
-        ax.set(xscale="log", ylim=(0, 4.6))
+        ax.set(xscale="log", ylim=(0, 5.2))
         ax.set_xticks(readers, readers)
         ax.minorticks_off()
-        ax.text(readers[0] * 1.15, 0.5, "forward", va="center")
+        ax.text(readers[0] * 1.15, 0.5, "forward, judging", va="center")
         ax.text(readers[0] * 1.15, (forward[0] + costs[0]) / 2, "drafting", va="center")
-    axes[0].text(readers[1], 4.1, "tokens of a reader", color=BLUE)
+    axes[0].text(readers[0], 4.5, "tokens of a reader", color=BLUE)
     axes[0].set_ylabel("tokens; time in plain rounds")
     axes[0].figure.suptitle("In a crowd the drafts bring the same, and their rounds cost more",
                             x=0.02, ha="left", fontsize=12)
