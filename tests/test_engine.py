@@ -517,8 +517,8 @@ def test_pictures_say_what_happened():
     assert [plots.to_rgb(cell.get_edgecolor()) for cell in ax.patches[4:8]] == list(map(
         plots.to_rgb, [plots.FAINT, plots.ORANGE, plots.BLUE, plots.BLUE]))
     found = {n: {0: {"round_ms": 2}, 4: {"tau": 3, "round_ms": cost, "drafting_ms": 1}}
-             for n, cost in ((1, 3), (9, 8))}
+             for n, cost in ((1, 3), (9, 8), (99, 6))}
     [ax] = draw_prices(found, [4, 4])[1:]
-    assert [list(line.get_ydata()) for line in ax.lines] == [[1.5, 4], [3, 3]]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.5, 4, 3], [3, 3, 3]]
     assert [text.get_text() for text in ax.texts][:2] == ["2.00x", "0.75x"]
     plots.plt.close("all")
