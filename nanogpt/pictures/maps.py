@@ -216,9 +216,9 @@ def draw_front(files):
     found = {}
     for T in WARM:
         best = best_of_all(files, T)
-        found[T] = sorted(((FRONT[family], fast, FAMILIES[family] if family in UNTRAINED else None)
-                           for family, (_, fast, _) in best.items() if family in FRONT),
-                          key=lambda rung: mean(rung[1].values()))
+        rungs = [(FRONT[family], fast, FAMILIES["4-gram"] if family in UNTRAINED else None)
+                 for family, (_, fast, _) in best.items() if family in FRONT]
+        found[T] = sorted(rungs, key=lambda rung: mean(rung[1].values()))
     return draw_rungs(found, "A counted table (orange) comes close to a trained head", files)
 
 
