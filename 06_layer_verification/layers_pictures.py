@@ -286,10 +286,9 @@ def draw_saved(ax, pairs, lengths, title):
     """
     ax.axhline(0, color=INK, linewidth=1)
     for i, (name, found) in enumerate(pairs.items()):
-        for K in lengths:  # side by side, a column for each drafter
-            column = [saved for length, saved, _ in found if length == K]
-            ax.plot([K + 0.3 * (i - 1.5)] * len(column), column, "o", color=FAMILIES[name],
-                    markersize=4, label=name if lengths[0] == K else None)
+        # Side by side, a column for each drafter.
+        points = [(K + 0.3 * (i - 1.5), saved) for K, saved, _ in found if K in lengths]
+        ax.plot(*zip(*points, strict=True), "o", color=FAMILIES[name], markersize=4, label=name)
     everybody = [pair for found in pairs.values() for pair in found]
     middle = [median(saved for length, saved, _ in everybody if length == K) for K in lengths]
     ax.plot(lengths, middle, "o-", color=INK, markersize=7, linewidth=2, zorder=1)
