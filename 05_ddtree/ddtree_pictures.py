@@ -11,7 +11,7 @@ import torch
 from ddtree import DDTreeDrafter
 from nanogpt.bench import paired
 from nanogpt.cli import print_table
-from nanogpt.does_it_pay import speedups, table_of, taus
+from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -116,40 +116,6 @@ def print_gains(found, one, other, budgets, temperatures=(0.6, 1)):
 
     print_table(["nodes", *(f"T = {T}" for T in temperatures)],
                 [[n, *(gain(n, T) for T in temperatures)] for n in budgets])
-
-
-# Of each panel a loop, its color, and what stands at its end, so much higher.
-GUESSES = {
-    (1, "T = 1: the draws part at the third"): [
-        ("01 chain of {}, 4-gram", INK, "4-gram, drawn", 0),
-        ("05 block, drawn chain of {}", SKY, "told pass,\ndrawn", 0.4),
-        ("05 4-gram, {} nodes", INK, "4-gram, tree", 0.1),
-        ("05 conditional DDTree, {} nodes", SKY, "told pass, tree", -0.1)],
-    (0.6, "T = .6: the trees part, too"): [
-        ("01 chain of {}, 4-gram", INK, "4-gram, drawn", 0),
-        ("05 block, drawn chain of {}", SKY, "", 0),
-        ("05 4-gram, {} nodes", INK, "4-gram, tree", 0.05),
-        ("05 conditional DDTree, {} nodes", SKY, "told pass, tree", 0.05),
-        ("05 DDTree, {} nodes", BLUE, "pass, tree", -0.1)],
-}
-
-
-def draw_guesses(found, most=32):
-    """Tokens a round over the number of guesses, chains dashed, trees solid -> the Axes, side by
-    side. found: of nanogpt.does_it_pay.load_contest."""
-    axes = new_axes(width=8.4, height=4.4, columns=len(GUESSES))
-    for ax, ((T, title), lines) in zip(axes, GUESSES.items(), strict=True):
-        for loop, color, says, higher in lines:
-            curve = taus(found, T, loop[:2], loop[3:])
-            sizes = [n for n in sorted(curve) if n <= most]
-            ax.plot(sizes, [curve[n] for n in sizes], "--" if "chain" in loop else "-",
-                    color=color, marker="o", markersize=4)
-            ax.text(1.15 * sizes[-1], curve[sizes[-1]] + higher, says, color=color, va="center")
-        ax.set(xscale="log", xlim=(0.9, 7 * most), ylim=(1, 5))
-        ax.set_xticks(ticks := [1, 2, 4, 8, 16, 32], labels=ticks)
-        ax.minorticks_off()
-        plain_frame(ax, title, "guesses, each a row for the target", "tokens a round")
-    return axes
 
 
 # ---------------------------------------------------------------- the heap

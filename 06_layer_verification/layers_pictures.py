@@ -5,7 +5,6 @@ Blue is what is accepted or flows, grey what could, red what overflows; hatched 
 and is never looked at.
 """
 
-from statistics import median
 
 import numpy as np
 from matplotlib.patheffects import withStroke
@@ -275,31 +274,6 @@ def draw_lengths(ax, toy, real, title):
     plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")
     ax.set_xlim(0.5, max(gains) + 0.7)
     ax.set_xticks(list(gains))
-    return ax
-
-
-def draw_saved(ax, pairs, lengths, title):
-    """What block verification saves in every stored pair of equal chains, by their length: a small
-    point each in its drafter's colour, and the medians of all.
-
-    pairs: {drafter: of layers_room.judged_twice}; lengths: those to show -> the Axes.
-    """
-    ax.axhline(0, color=INK, linewidth=1)
-    for i, (name, found) in enumerate(pairs.items()):
-        # Side by side, a column for each drafter.
-        points = [(K + 0.3 * (i - 1.5), saved) for K, saved, _ in found if K in lengths]
-        ax.plot(*zip(*points, strict=True), "o", color=FAMILIES[name], markersize=4, label=name)
-    everybody = [pair for found in pairs.values() for pair in found]
-    middle = [median(saved for length, saved, _ in everybody if length == K) for K in lengths]
-    ax.plot(lengths, middle, "o-", color=INK, markersize=7, linewidth=2, zorder=1)
-    for K, value in zip(lengths, middle, strict=True):
-        say(ax, K - 0.6, value + 0.6, f"{value:+.0f} %", fontweight="bold", ha="right", va="bottom",
-            path_effects=[withStroke(linewidth=4, foreground="white")])
-    ax.legend(loc="lower right", frameon=False, labelcolor="linecolor", handletextpad=0, ncols=2)
-    ax.set_xticks(lengths)
-    plain_frame(ax, title, "drafts in the chain; the line: median", "time saved, %")
-    ax.set_xlim(lengths[0] - 2, lengths[-1] + 1)
-    ax.margins(y=0.15)
     return ax
 
 
