@@ -88,6 +88,38 @@ def draw_urns(found):
                   (-0.6, len(found) - 0.5), (-0.4, 1.28))
 
 
+def draw_theorem(p, q, law):
+    """What chapter 01's rule accepts (blue) and draws from the residual (orange), for each token:
+    on the left the drafts come by q, which it is told, on the right by another law -> the Axes.
+
+    p, q, law: (V,), float64; law sums to 1.
+    """
+    axes = new_axes(width=8.4, height=3.2, columns=2)
+    accept, owed = (p / q).clamp(max=1), (p - q).clamp(min=0)
+    fair = q * accept
+    for ax, sent, title in zip(axes, (q, law), ("Told how they come: the text is p",
+                                                "Told q, sent otherwise: it is not"), strict=True):
+        accepted = sent * accept
+        drawn = (1 - accepted.sum()) * owed / owed.sum()
+        for x, (blue, orange) in enumerate(zip(accepted.tolist(), drawn.tolist(), strict=True)):
+            ax.bar(x, blue, 0.5, color=tint(BLUE, 0.75))
+            ax.bar(x, orange, 0.5, blue, color=tint(ORANGE, 0.75))
+            ax.text(x, blue + orange + 0.02, two_digits(blue + orange), ha="center")
+            if ax is axes[1]:
+                ax.bar(x, float(fair[x]), 0.5, color="none", edgecolor=INK, linestyle=":")
+                for part, y, name in ((blue - float(fair[x]), (blue + float(fair[x])) / 2, "d a"),
+                                      (orange - float((p - fair)[x]), 0.05, "-S r")):
+                    if abs(part) > 1e-9:
+                        ax.text(x + 0.29, y, f"{name} = {part:+.2f}", va="center")
+            ax.plot([x - 0.33, x + 0.27], 2 * [float(p[x])], color=INK, linewidth=2.2)
+        ax.text(-0.36, float(p[0]), "p", ha="right", va="center")
+        plain_frame(ax, title, None, "probability")
+        ax.set_xticks(range(len(p)), [f"token {x}" for x in range(len(p))])
+        ax.set(ylim=(0, 1), xlim=(-0.6, len(p) - 0.2))
+    axes[0].text(0.5, 0.75, "blue: accepted\norange: from the residual", ha="center", color=FAINT)
+    return axes
+
+
 def print_mended(wrong, right, told):
     """What comes out of the urns and what is accepted, before and after the judge is told.
 

@@ -130,6 +130,19 @@ def draw_map(found, T, title):
     return ax
 
 
+def way_of(line):
+    """How a stored method sends its guesses, and who judges them -> its name in a table."""
+    loop, shape = line["loop"], line["budget"]
+    if not line["drawn"]:
+        return "picked tree (02 to 05)"
+    if "two chains" in loop:
+        return "two chains (06)"
+    if "chain of" not in loop and not (isinstance(shape, list) and max(shape) == 1):
+        return "drawn tree (02)"
+    whole = "BV" in loop or "block verification" in loop
+    return "chain, judged as a block (06)" if whole else "chain, draft by draft (01)"
+
+
 # ---------------------------------------------------------------- the ladder
 
 
