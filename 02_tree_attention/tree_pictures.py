@@ -6,12 +6,14 @@ from chain_specdec import residual
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
+    FAINT,
     GREY,
     INK,
     MONO,
     ORANGE,
     canvas,
     new_axes,
+    plain_frame,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.run import trained_cast
@@ -63,3 +65,22 @@ def step_round(args, dataset, device, prompt):
         subtitle=f"{SIZES[args.size].label} target in {precision_of(m.target)}, "
         f"{SIZES['draft'].label} drafter, a tree 2-2, the walk, temperature 1",
         say_verify="Siblings do not see each other, and share a position.")
+
+
+def draw_worth(found):
+    """How often one of the guesses for a place is accepted, by temperature: one that is drawn, and
+    one to four that are picked. -> Axes
+
+    found: {T: ((drawn, ..), (one picked, two, three, four))}.
+    """
+    ax, temperatures = new_axes(height=3), list(found)
+    for n in range(4):
+        line = [picked[n] for _, picked in found.values()]
+        ax.plot(temperatures, line, "o-", color=GREY, markersize=4)
+        ax.text(1.03, line[-1], f"{n + 1} picked", color=FAINT, va="top")
+    line = [drawn for (drawn, *_), _ in found.values()]
+    ax.plot(temperatures, line, "o-", color=BLUE, linewidth=2.5)
+    ax.text(1.03, line[-1], "1 drawn", color=BLUE, va="bottom")
+    ax.set(xlim=(0, 1.22), ylim=(0.4, 1), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
+    return plain_frame(ax, "The warmer the text, the more picks one draw is worth", "temperature",
+                       "one is accepted")

@@ -14,7 +14,6 @@ from chain_specdec import acceptance_probability, residual
 from nanogpt.chapter import Loop
 from nanogpt.cli import print_table
 from nanogpt.decoding import Context
-from nanogpt.does_it_pay import speedups
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -74,17 +73,6 @@ LOOPS = [
 def drafts_of(branching):
     """How many drafts a tree with so many children a node, level by level, has: (2, 2) has 6."""
     return sum(accumulate(branching, mul))
-
-
-def price_by_parts(found):
-    """-> in plain steps what any round costs, and what a level and what a draft add to it.
-
-    found: a stored contest; least squares over its picked shapes at temperature 0.
-    """
-    fast = speedups(found, 0)
-    parts = torch.tensor([(1.0, len(shape), drafts_of(shape)) for shape in CONTEST])
-    prices = torch.tensor([[fast[f"02 {LOOPS[0].title(shape)}"][1]] for shape in CONTEST])
-    return torch.linalg.lstsq(parts, prices).solution.flatten().tolist()
 
 
 # ---------------------------------------------------------------- one round, exactly

@@ -303,11 +303,12 @@ def better_of_two_walks(p, _, dice, told):
 
 
 def hidden_if_rare(p, q, dice, told=False):
-    """A draft that came with less than one half is not sent: the target draws by itself."""
-    draft = dice.draw(q)
-    if q[draft] < 0.5:
-        return dice.draw(p), False
-    return judged(draft, always(draft, q) if told else q, p, dice)
+    """A draft that came with less than one half is not sent: the target draws by itself. told: it
+    draws what p lacks, for the judge knows the law with its hole."""
+    draft, law = dice.draw(q), q * (q >= 0.5)
+    if law[draft] == 0:
+        return dice.draw(residual(p, law) if told else p), False
+    return judged(draft, law if told else q, p, dice)
 
 
 def never_the_same_twice(p, q, dice, told):

@@ -87,6 +87,13 @@ class PagedModel:
         mask = torch.arange(pages * self.pages.size) <= (length + rows)[:, None, :, None]
         return (first + rows).to(device), tables.to(device), mask.to(device)
 
+    def fetch(self, kv, tables):
+        """Keys and values of B requests, (B, n_head, P * size, head_dim) each, side by side.
+
+        A copy; a server's kernel reads the pages where they lie."""
+        seen = kv.index_select(1, tables.flatten())  # (2, B * P, size, nh, hd)
+        return seen.view(2, len(tables), -1, *kv.shape[3:]).transpose(2, 3)
+
     def attend(self, layer, qkv, bias, attention=F.scaled_dot_product_attention):
         """What a layer asks of its cache. qkv (3, 1, n_head, R, head_dim) -> (1, n_head, R,
         head_dim). All else of a layer knows rows only, and not whose they are."""
@@ -97,9 +104,6 @@ class PagedModel:
         kv.flatten(1, 2).index_copy_(1, self.slots, torch.stack(new))  # a view of kv, row by row
         y = torch.empty_like(q)
         for rows, tables, mask in self.groups:
-            # The pages are copied side by side; a server's kernel reads them where they lie.
-            seen = kv.index_select(1, tables.flatten())  # (2, B * P, size, nh, hd)
-            # (B, nh, P * size, hd) each
-            k, v = seen.view(2, len(tables), -1, *q.shape[1:]).transpose(2, 3)
+            k, v = self.fetch(kv, tables)
             y[rows] = attention(q[rows].transpose(1, 2), k, v, attn_mask=mask).transpose(1, 2)
         return y.transpose(0, 1)[None]

@@ -490,7 +490,7 @@ def test_only_rounds_in_which_all_run_are_counted(monkeypatch):
         return [(None, [0] * n) for n in written]
 
     monkeypatch.setattr(engine_room, "new_engine", lambda *_: SimpleNamespace(
-        submit=requests.append, round=one_round, target=SimpleNamespace(read=None, attend=None)))
+        submit=requests.append, round=one_round, target=SimpleNamespace(read=None, attend=None, fetch=None)))
     found = engine_room.run_together(models(0)[0], None, [(0, [1]), (1, [1])], 0, Sampler(1), 9)
     assert (len(found["seconds"]), found["tokens"]) == (1, 5)
 

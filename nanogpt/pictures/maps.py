@@ -202,7 +202,7 @@ def draw_rungs(found, top, files):
     return list(axes.flat)
 
 
-def draw_ladder(files, title, chapter=None, temperatures=WARM, first=5, also=()):
+def draw_ladder(files, title, chapter=None, temperatures=WARM, first=1, also=()):
     """The first places of all chapters' best methods, and those of one chapter, in colour.
 
     files: {name: of load_contest}; chapter: its number, "03", or None; first: so many places are
