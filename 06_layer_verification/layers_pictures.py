@@ -267,8 +267,8 @@ def draw_lengths(ax, toy, real, title):
     for i, (name, gains) in enumerate(real.items()):
         at = [K + 0.12 * (i - 1) for K in gains]  # beside each other, so that all errors are seen
         ax.errorbar(at, [more for *_, more, _ in gains.values()],
-                    [2 * error for *_, error in gains.values()], fmt="o-", color=FAMILIES[name],
-                    markersize=4, elinewidth=1, label=name)
+                    [2 * error for *_, error in gains.values()], fmt="o:" if "," in name else "o-",
+                    color=FAMILIES[name.partition(",")[0]], markersize=4, elinewidth=1, label=name)
     ax.legend(loc="lower right", frameon=False, labelcolor="linecolor")
     say(ax, 0.7, 24, "bars: two standard errors", ha="left", color=INK)
     plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")

@@ -5,7 +5,7 @@
 
 All requests begin together; what is counted are the rounds in which all of them run, the first
 one, which reads the prompts, left out. Every lap writes the same texts, so of each round the
-median over the laps counts. What was saved in nanogpt/measured/engine stands in the lesson
+fastest lap counts. What was saved in nanogpt/measured/engine stands in the lesson
 into_an_engine.ipynb.
 """
 
@@ -14,7 +14,6 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import torch
 
@@ -255,16 +254,16 @@ def summary(laps, n):
     def of(name):
         return sum(run[name] for run in laps[0])
 
-    def typical(name):
-        """Of all rounds, each in its median lap."""
-        return sum(median(times) for runs in zip(*laps, strict=True)
+    def fastest(name):
+        """Of all rounds, each in its fastest lap: others can only slow it down."""
+        return sum(min(times) for runs in zip(*laps, strict=True)
                    for times in zip(*(run[name] for run in runs), strict=True))
 
     rounds = sum(len(run["seconds"]) for run in laps[0])
-    return {"tokens_per_second": of("tokens") / typical("seconds"),
+    return {"tokens_per_second": of("tokens") / fastest("seconds"),
             "laps": [of("tokens") / sum(sum(run["seconds"]) for run in lap) for lap in laps],
-            "round_ms": 1e3 * typical("seconds") / rounds,
-            **{f"{part}_ms": 1e3 * typical(part) / rounds for part in PARTS},
+            "round_ms": 1e3 * fastest("seconds") / rounds,
+            **{f"{part}_ms": 1e3 * fastest(part) / rounds for part in PARTS},
             "tau": of("tokens") / rounds / n,
             "accepted": of("accepted"), "tested": of("tested"),
             "first_ms": min(run["first_ms"] for lap in laps for run in lap)}
@@ -280,15 +279,6 @@ def best_drafts(found):
     """{requests: (K, tokens a second)}: the fastest fixed K that is not 0."""
     return {n: max(((k, speed) for k, speed in row.items() if k not in (0, BY_LOAD)),
                    key=lambda pair: pair[1]) for n, row in speeds(found).items()}
-
-
-def prices(found, k):
-    """With k drafts over without, by the number of requests -> three lists: what a round brings, in
-    tokens of a request, how many times as long it takes, and its forward alone."""
-    return ([row[k]["tau"] for row in found.values()],
-            [row[k]["round_ms"] / row[0]["round_ms"] for row in found.values()],
-            [(row[k]["round_ms"] - row[k]["drafting_ms"]) / row[0]["round_ms"]
-             for row in found.values()])
 
 
 def by_parts(found, n, k):
@@ -311,8 +301,8 @@ def near_the_best(found):
 def shared(found, alphas, readers=32, each=2):
     """Readers whose drafts are accepted with these probabilities in turn may have so many drafts
     each, on average -> how share_drafts shares them among the first ones, tokens of a round with
-    as many for each, tokens as shared; and how many times as fast as the best K for all the rule
-    is, by the prices that were found. No clock runs here."""
+    as many for each, tokens as shared; by the prices that were found, what the rule gives the first
+    ones, and how many times as fast as the best K for all that is. No clock runs here."""
     longest = max(DRAFTS)
     most = [longest] * readers
     crowd = [alphas[i % len(alphas)] for i in range(readers)]
@@ -329,8 +319,9 @@ def shared(found, alphas, readers=32, each=2):
     free = [1.0] * (readers * each + 1) + [1e9] * (readers * (longest - each))
     ks = share_drafts(crowd, most, free, 0)
     fixed = max(speed([k] * readers) for k in range(longest + 1))
-    return (ks[:len(alphas)], tokens([each] * readers), tokens(ks),
-            float(speed(share_drafts(crowd, most, price, draft_ms)) / fixed))
+    priced = share_drafts(crowd, most, price, draft_ms)
+    return (ks[:len(alphas)], tokens([each] * readers), tokens(ks), priced[:len(alphas)],
+            float(speed(priced) / fixed))
 
 
 def load_sweeps(folder=MEASURED):

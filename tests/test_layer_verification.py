@@ -310,7 +310,8 @@ def test_shapes_by_hand():
     parents = {name: shape_parents(SHAPES[name], 2, 3) for name in SHAPES}
     assert parents == {"multi-chain": [-1, 0, 0, 1, 2, 3, 4],
                        "tapered": [-1, 0, 0, 1, 1, 2, 3, 3, 4, 5],
-                       "complete": [-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]}
+                       "complete": [-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6],
+                       "leaves": [-1, 0, 0, 1, 3]}
 
 
 def test_a_root_alone_has_no_draft_distribution():

@@ -1,7 +1,7 @@
 """What the lesson on the engine draws: a forward's rows, the pages, what drafts bring and
 cost."""
 
-from nanogpt.engine_room import prices
+from nanogpt.engine_room import speeds
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -10,7 +10,6 @@ from nanogpt.pictures.plots import (
     MONO,
     NEWLINE,
     ORANGE,
-    TIMES,
     canvas,
     draw_cells,
     new_axes,
@@ -89,27 +88,23 @@ def draw_pages(scene, size, count, text_of, columns=3):
                   (-1.9, columns * width - 1.3), (-1.25 * rows - 1.1, 1.1))
 
 
-def draw_prices(found, drafts=(4, 8)):
-    """What drafts bring beside what a round takes, the forward and the drafting on top of it, by
-    the number of readers, a panel for each K. found: as engine_room.sweep has it."""
-    axes, readers = new_axes(height=3.3, columns=len(drafts)), list(found)
-    for ax, k in zip(axes, drafts, strict=True):
-        brings, costs, forward = prices(found, k)
-        ax.fill_between(readers, forward, color=tint(TIMES["verify"], 0.45), linewidth=0)
-        ax.fill_between(readers, forward, costs, color=tint(TIMES["draft"], 0.45), linewidth=0)
-        ax.plot(readers, costs, color=INK, linewidth=1.2)
-        ax.plot(readers, brings, marker="o", markersize=4, color=BLUE)
-        for i, side in ((0, "left"), (-2, "center")):
-            ax.text(readers[i], max(brings[i], costs[i]) + 0.2, f"{brings[i] / costs[i]:.2f}x",
-                    ha=side, fontsize=10)
-        plain_frame(ax, f"{k} drafts", "readers in the batch")
-        ax.set(xscale="log", ylim=(0, 5.2))
-        ax.set_xticks(readers, readers)
-        ax.minorticks_off()
-        ax.text(readers[0] * 1.15, 0.5, "forward, judging", va="center")
-        ax.text(readers[0] * 1.15, (forward[0] + costs[0]) / 2, "drafting", va="center")
-    axes[0].text(readers[0], 4.5, "tokens of a reader", color=BLUE)
-    axes[0].set_ylabel("tokens; time in plain rounds")
-    axes[0].figure.suptitle("In a crowd the drafts bring the same, and their rounds cost more",
-                            x=0.02, ha="left", fontsize=12)
-    return axes
+CROWD = {1: ORANGE, 4: BLUE, 8: GREY}  # so many drafts each
+
+
+def draw_crowd(found, drafts=CROWD):
+    """How many times as many tokens a second drafts bring, by the number of readers, a line for
+    each K. found: as engine_room.sweep has it; drafts: {K: its colour}."""
+    ax, fast = new_axes(height=3), speeds(found)
+    ax.axhline(1, color=INK, linewidth=1)
+    for k, color in drafts.items():
+        gains = [row[k] / row[0] for row in fast.values()]
+        ax.plot(list(fast), gains, "o-", color=color, label=f"{k} draft{'s' * (k > 1)}")
+        for n in (0, -1):  # below, where the points of four drafts are near
+            ax.annotate(f"{gains[n]:.2f}x", (list(fast)[n], gains[n]), (5, -15 if k == 8 else 5),
+                        textcoords="offset points", color=color, fontsize=10)
+    ax.legend(frameon=False, labelcolor="linecolor", loc=(0.01, 0.12))
+    ax.set(xscale="log", xlim=(0.9, 1.6 * max(fast)), ylim=(0.9, None))
+    ax.set_xticks(list(fast), list(fast))
+    ax.minorticks_off()
+    return plain_frame(ax, "In a crowd drafts bring less, and long chains lose most",
+                       "readers in the batch", "times as fast as without")
