@@ -265,23 +265,24 @@ def measured_rows(found, T, most=15):
     return 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_worth(texts, drawn):
+def draw_worth(picked, drawn):
     """Accepted drafts over rows: trees that are picked, solid, and chains that are drawn, dashed.
     -> Axes
 
-    texts: a list of ddtree_room.worths; drawn: of ddtree_room.reading_on.
+    picked: {says: one list a text, what the first n nodes are worth to the target, n = 0, 1, ..};
+    drawn: of ddtree_room.reading_on.
     """
-    ax = new_axes(height=3.4)
-    for name, says, color in ("best", "the best there are", INK), ("heap", "the heap", BLUE):
-        line = torch.tensor([text[name][1] for text in texts]).mean(0)
+    ax = new_axes(height=3.6)
+    for (says, texts), color in zip(picked.items(), (INK, ORANGE, BLUE), strict=True):
+        line = torch.tensor(texts).mean(0)
         ax.plot(range(1, len(line)), line[1:], color=color, label=f"{says}, picked")
-    for (name, accepted), color in zip(drawn.items(), (BLUE, FAINT, ORANGE), strict=True):
+    for (says, accepted), color in zip(drawn.items(), (BLUE, FAINT, ORANGE), strict=True):
         line = accepted.mean(0).cumsum(0)
         ax.plot(range(1, 1 + len(line)), line, "o--", color=color, markersize=4,
-                label=f"{name}, drawn")
-    ax.legend(loc="upper right", frameon=False, labelcolor="linecolor", fontsize=10)
-    ax.set(xticks=[1, 5, 12, 20, 30, 36], ylim=(0, 3.2))
-    return plain_frame(ax, "Draws need fewer rows than picks (T = 1)",
+                label=f"{says}, drawn")
+    ax.legend(loc="upper right", frameon=False, labelcolor="linecolor", fontsize=9)
+    ax.set(xticks=[1, 5, 12, 20, 30, 36], ylim=(0, 3.6))
+    return plain_frame(ax, "Reading on helps draws more than picks (T = 1)",
                        "rows for the target", "accepted drafts")
 
 

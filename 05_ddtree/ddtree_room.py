@@ -564,22 +564,30 @@ def reading_on(network, ngram, texts, draws=20):
 
 
 @torch.inference_mode()
-def worths(network, text, budget=12, draws=20):
+def picked_reading(target, ngram, text, budget, length):
+    """The heap on a drafter that reads its own drafts, a 4-gram -> what its first n nodes are worth
+    to the target, n = 0, 1, .., budget, at temperature 1. length: of its paths at most."""
+    def children(prefix):  # the root's comes first
+        if len(prefix) > length:
+            return [], []
+        ranked = ngram.after((*text[:-1], *prefix)[-3:]).log_softmax(-1).sort(descending=True)
+        return ranked.values.tolist(), ranked.indices.tolist()
+
+    tree = best_first_tree(text[-1], children, budget)
+    return [0.0, *target_masses(target, text, tree).cumsum(0).tolist()]
+
+
+@torch.inference_mode()
+def worths(network, text, budget=12):
     """{"heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1, ..: to the
     drafter's marginals, and to the target}. The best tree there is asks the target; the heap's goes
-    on to three times the budget. And "drawn": what a chain that is drawn from the marginals has
-    accepted by p/q, a mean over draws.
+    on to three times the budget.
 
     text: token ids, the root last; one pass behind it, at temperature 1.
     """
     target, log_probs = network.target, one_pass(network, text)
-    length = len(log_probs)
     trees = {"heap": best_first_tree(text[-1], marginal_children(log_probs), 3 * budget),
-             "best": oracle_tree(target, text, budget, length)}
-    found = {name: (node_masses(tree, log_probs), target_masses(target, text, tree))
-             for name, tree in trees.items()}
-    drawn = accepted_of_drawn(
-        target, text, lambda chain: log_probs[len(chain)].exp(), length, draws)
-    found["drawn"] = drawn, drawn
-    return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in both]
-            for name, both in found.items()}
+             "best": oracle_tree(target, text, budget, len(log_probs))}
+    return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in (
+        node_masses(tree, log_probs), target_masses(target, text, tree))]
+        for name, tree in trees.items()}

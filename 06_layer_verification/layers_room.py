@@ -51,7 +51,7 @@ from dual_draft_routing import HeadLevels, RoutedLevels  # chapter 03
 from global_resolution import GR, CappedGR
 from heads_grow import grow_drawn_head  # chapter 03
 from iid_grow import grow_sampled, grow_sampled_head
-from iid_trees import SHAPES, SampledTreeDrafter, as_arrays, shape_of, shape_parents
+from iid_trees import MORE_SHAPES, SHAPES, SampledTreeDrafter, as_arrays, shape_of, shape_parents
 from layer_verification import (
     LayerVerification,
     TokenVerification,
@@ -109,7 +109,7 @@ def sampled(shape, branching, top_k=None, levels=gpt_levels):
     that is asked for each level.
     """
     def drafter(m, depth, sampler, dice):
-        parents = shape_parents(SHAPES[shape], branching, depth)
+        parents = shape_parents(MORE_SHAPES[shape], branching, depth)
         cut = Sampler(sampler.temperature, top_k or sampler.top_k, sampler.top_p)
         return SampledTreeDrafter(levels(m), parents, cut, dice)
 

@@ -5,6 +5,7 @@ Exactness, greedy text and drafters as good as new: tests/test_loops.py.
 
 import importlib
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -136,8 +137,18 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
         assert found["best"][1][n] >= found["heap"][1][n] - 1e-9
     first, second = (torch.minimum(torch.stack(probs), q) for q in log_probs[:2].exp())
     kept = [float(first[0].sum()), float(first[0] @ second[1:].sum(-1))]  # by p/q, all draws
-    drawn = wrong.worths(network, text, 6, draws=600)["drawn"][1]
-    assert drawn[1:3] == pytest.approx([kept[0], sum(kept)], abs=0.03)
+    reader = SimpleNamespace(after=lambda context: torch.zeros(target.config.vocab_size))
+    drawn = wrong.reading_on(network, reader, [text], draws=600)["the pass"][0]
+    assert drawn.cumsum(0)[:2].tolist() == pytest.approx([kept[0], sum(kept)], abs=0.03)
+
+
+def test_the_heap_on_a_drafter_that_reads_on():
+    """Told the target's own rows, it finds the best tree there is."""
+    target, text = random_gpt(1), [1, 2, 3, 4]
+    reader = SimpleNamespace(after=lambda context: GPTModel(target).logits((*text[:-3], *context)))
+    found = wrong.picked_reading(target, reader, text, 6, length=1)
+    best = wrong.target_masses(target, text, wrong.oracle_tree(target, text, 6, depth=1))
+    assert found == pytest.approx([0.0, *best.cumsum(0).tolist()])
 
 
 def test_a_blind_drafter_says_what_a_marginal_is():

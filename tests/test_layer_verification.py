@@ -22,6 +22,7 @@ from block_rules import (
 from chain_specdec import accept, speculate_chain
 from global_resolution import CappedGR
 from iid_trees import (
+    MORE_SHAPES,
     SHAPES,
     SampledTreeDrafter,
     as_arrays,
@@ -307,7 +308,7 @@ def test_a_tree_that_was_not_drawn_as_its_rule_thinks_is_caught(make, exact, bia
 
 
 def test_shapes_by_hand():
-    parents = {name: shape_parents(SHAPES[name], 2, 3) for name in SHAPES}
+    parents = {name: shape_parents(MORE_SHAPES[name], 2, 3) for name in MORE_SHAPES}
     assert parents == {"multi-chain": [-1, 0, 0, 1, 2, 3, 4],
                        "tapered": [-1, 0, 0, 1, 1, 2, 3, 3, 4, 5],
                        "complete": [-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6],

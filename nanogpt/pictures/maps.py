@@ -182,7 +182,7 @@ def draw_rungs(found, top, files):
             for file, speed in fast.items():
                 ax.plot(speed, row, "o", color=paint, markersize=6,
                         markerfacecolor=paint if file == first else "white")
-            ax.annotate(", ".join(f"{speed:.1f}x" for speed in sorted(fast.values())),
+            ax.annotate(", ".join(f"{speed:.1f}x" for speed in fast.values()),
                         (max(fast.values()), row), (7, 0), va="center", color=paint,
                         textcoords="offset points", fontsize=9,
                         bbox={"color": "white", "pad": 1})
