@@ -4,8 +4,6 @@ Verifying N rows costs the same whether they form a line or a tree. So the numbe
 equal, and only the shape differs.
 """
 
-from itertools import accumulate
-from operator import mul
 
 import torch
 
@@ -68,11 +66,6 @@ LOOPS = [
 ]
 
 # ---------------------------------------------------------------- what a shape costs
-
-
-def drafts_of(branching):
-    """How many drafts a tree with so many children a node, level by level, has: (2, 2) has 6."""
-    return sum(accumulate(branching, mul))
 
 
 # ---------------------------------------------------------------- one round, exactly

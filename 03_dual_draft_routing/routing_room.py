@@ -170,10 +170,11 @@ def named_right(kinds, target, heads, prompts_of=held_out_prompts):
 RECORDS = {  # how many rounds each remembers
     "its record": None, "its last 8 rounds": 8, "its last 2 rounds": 2}
 PROMPT = "the prompt"  # who would have guessed more of it
-ROUTERS = ("verse head", "code head", "the surer head", *RECORDS, PROMPT, "one head for both",
-           "knows p", "the oracle")
+SUREST = "the surest so far"  # over all rounds, this one's promise included
+ROUTERS = ("verse head", "code head", "the surer head", SUREST, *RECORDS, PROMPT,
+           "one head for both", "knows p", "the oracle")
 GAINS = (*((router, "code head") for router in (
-    "the surer head", *RECORDS, PROMPT, "knows p", "the oracle")),
+    "the surer head", SUREST, *RECORDS, PROMPT, "knows p", "the oracle")),
     ("its record", "the surer head"), (PROMPT, "its record"), ("knows p", PROMPT),
     *((router, "one head for both") for router in ("its record", PROMPT, "knows p", "the oracle")))
 
@@ -187,9 +188,21 @@ def choices(step):
             "one head for both": 2}
 
 
+def surest_so_far(steps):
+    """by_record, but of what the heads promised."""
+    accepted, promised, root = [], [0.0, 0.0], min(steps)
+    while root in steps:
+        promised = [sum(both) for both in zip(promised, steps[root].means[:2], strict=True)]
+        accepted.append(steps[root].lengths[route(promised)])
+        root += 1 + accepted[-1]
+    return accepted
+
+
 def rounds_by(proposals, router):
     """The rounds of what propose_everywhere gave. router: a name in `choices`, in RECORDS, or
-    PROMPT."""
+    PROMPT, or SUREST."""
+    if router == SUREST:
+        return surest_so_far(proposals)
     if router in RECORDS:
         return by_record(proposals, RECORDS[router])
     if router == PROMPT:  # chosen before the first round, and kept

@@ -565,6 +565,13 @@ def test_a_record_by_hand():
     assert routing_room.by_record(steps) == [0, 0, 1]
 
 
+def test_promises_that_are_remembered_by_hand():
+    """Promised together: code .3, .4 and .4, verse .1, .3 and .5."""
+    steps = {root: routing_room.Proposal([0, 0] if root < 2 else [2, 1], means)
+             for root, means in enumerate([[.1, .3], [.2, .1], [.2, 0]])}
+    assert routing_room.rounds_by(steps, routing_room.SUREST) == [0, 0, 2]
+
+
 def test_a_text_of_two_kinds_by_hand():
     """Two of verse, two of code, then the third of each; no draft reaches into another piece."""
     texts = [{7 + i: routing_room.Proposal([9, i], [], kind, future=[8 + i, 9 + i])
