@@ -1864,7 +1864,8 @@ def test_wrong_answers_that_fit_the_examples_are_not(name, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (
+    name == "04 accept_paths")) for name in NAMES])
 def test_every_slip_is_caught_without_the_examples(name):
     """As if it had learned them by heart."""
     blank = BLANKS[name][1]
