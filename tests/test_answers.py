@@ -1864,8 +1864,9 @@ def test_wrong_answers_that_fit_the_examples_are_not(name, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (
-    name == "04 accept_paths")) for name in NAMES])
+@pytest.mark.parametrize("name", [  # one of them takes its time
+    pytest.param(*name.values, id=name.id, marks=[pytest.mark.slow] * ("accept_paths" in name.id))
+    for name in NAMES])
 def test_every_slip_is_caught_without_the_examples(name):
     """As if it had learned them by heart."""
     blank = BLANKS[name][1]

@@ -139,8 +139,8 @@ def pretended_cuda():
 
 REAL = [name for name, there in (("cuda", torch.cuda.is_available()),
                                  ("mps", torch.backends.mps.is_available())) if there]
-# What 01 and 03 load and decode with, 02 and 04 do, too.
-RUNS = [pytest.param(chapter, device, marks=[pytest.mark.slow] * (chapter[:2] in ("01", "03", "05")))
+# What 01 and 03 load and decode with, 02 and 04 do, too; and 05 takes its time.
+RUNS = [pytest.param(chapter, device, marks=[pytest.mark.slow] * (chapter[1] in "135"))
         for chapter in CHAPTERS
         for device in REAL or ["pretended" if chapter == "05_ddtree" else "cpu"]]
 

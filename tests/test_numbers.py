@@ -153,3 +153,12 @@ def test_titles_without_their_chapters_are_unique():
         for table in found["tables"].values():
             titles = [name[3:] for name in table["methods"] if name[:2].isdigit()]
             assert len(set(titles)) == len(titles)
+
+
+def test_the_methods_gain_less_in_float32():
+    """On the Xeon, where plain decoding is faster in it; README says by how much."""
+    found = load_contests(MEASURED / "precision")
+    lost = [round(100 - 100 * fast["float32"] / fast["bfloat16"]) for fast in (
+        {name: max(numbers[2] for numbers in speedups(file, T).values())
+         for name, file in found.items()} for T in (1, 0.6))]
+    assert "lost {} and {} percent".format(*lost) in (ROOT / "README.md").read_text("utf-8")
