@@ -4,7 +4,6 @@ Verifying N rows costs the same whether they form a line or a tree. So the numbe
 equal, and only the shape differs.
 """
 
-
 import torch
 
 import tree_attention
@@ -64,9 +63,6 @@ LOOPS = [
          speculate, multi_round, budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),),
          family="bigram", drawn=True, proof=((2,), (2, 1)), grow=grow_shape),
 ]
-
-# ---------------------------------------------------------------- what a shape costs
-
 
 # ---------------------------------------------------------------- one round, exactly
 

@@ -100,6 +100,12 @@ def contest():
     return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 
+def all_contests():
+    """{name: contest}, all that are stored; behind them those of another hour, as "epyc again"."""
+    again = does_it_pay.load_contests(does_it_pay.MEASURED / "again")
+    return does_it_pay.load_contests() | {f"{name} again": found for name, found in again.items()}
+
+
 def ladder(number, title, *also):
     """All chapters' best methods, those of one chapter in colour, on an EPYC and on a Xeon."""
     maps.draw_ladder(does_it_pay.load_contests(), title, number, also=also)
