@@ -18,6 +18,7 @@ import copy
 import math
 from collections import deque
 
+import numpy as np
 import torch
 
 from tree_attention import Tree  # chapter 02
@@ -111,6 +112,28 @@ def route(statistics):
     """
     # h* = argmax over the heads of mu_h; -h: of equal numbers the first head's wins
     return max(range(len(statistics)), key=lambda h: (statistics[h], -h))
+
+
+@torch.inference_mode()
+def votes(target, heads, text):
+    """What each token of a text says for the first of two heads: the logarithm of what this head
+    gave to it, less the second's. -> a list; of the two first tokens 0, for no head guessed them.
+    """
+    _, hidden = target(torch.tensor([text[:-1]]))
+    one, two = (head.read(head.features(hidden)[0, :-1], text[1:-1])[0] for head in heads)
+    return [0.0, 0.0, *(one - two)[range(len(text) - 2), text[2:]].tolist()]
+
+
+def odds(votes, change=1 / 32):
+    """Bayes' rule, token by token -> after each one the log odds that the *next* token is the first
+    head's kind, if the kind changes in front of every token with this chance."""
+    found, now, stay = [], 0.0, 1 - change
+    for vote in votes:
+        now += vote
+        now = float(np.logaddexp(now + np.log(stay), np.log(change))
+                    - np.logaddexp(now + np.log(change), np.log(stay)))
+        found.append(now)
+    return found
 
 
 # ---------------------------------------------------------------- drafters for chapter 02's loop

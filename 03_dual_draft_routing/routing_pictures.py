@@ -21,7 +21,7 @@ from nanogpt.pictures.plots import (
 )
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import PROMPT, STRETCHES, gain_on, opinion
+from routing_room import LETTERS, PROMPT, STRETCHES, gain_on, opinion
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
@@ -51,8 +51,8 @@ def draw_says(known):
 
 LINES = {  # of draw_found: {method: its colour, and where its name stands}
     "knows p": (GREY, (2.1, 16.2)), "one head for both": (BLUE, (0.03, 10.7)),
-    "the surer head": (ORANGE, (3.1, 4.6)), "its last 8 rounds": (SKY, (0.75, 1.2)),
-    "its last 2 rounds": (INK, (1.12, 10.6)), PROMPT: (RED, (1.2, -3.6))}
+    LETTERS: (INK, (1.05, 8.4)), "the surer head": (ORANGE, (3.05, 5.2)),
+    "its record": (SKY, (2.1, -1.2)), PROMPT: (RED, (1.2, -3.6))}
 
 
 def draw_found(found, baseline="code head"):
@@ -70,7 +70,7 @@ def draw_found(found, baseline="code head"):
         ax.text(*place, name.removesuffix(" for both"), color=color, fontsize="small")
     ax.axhline(0, color=INK, linewidth=1.4)
     ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"])
-    return plain_frame(ax, "The past tells a kind that stays; one head needs no past",
+    return plain_frame(ax, "Letters that fade tell the kind; one head needs no router",
                        "tokens until the kind changes", "% more tokens than the code head")
 
 

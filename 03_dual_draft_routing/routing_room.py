@@ -27,13 +27,15 @@ from dual_draft_routing import (
     colder,
     drafters,
     mean_confidence,
+    odds,
     route,
+    votes,
 )
 from heads_grow import grow_drawn_head, grow_heads
 from nanogpt.bench import (
     Proposal,
     agreement,
-    by_record,
+    by_past,
     gain,
     in_pieces,
     plain_texts,
@@ -122,24 +124,17 @@ def target_expects(context, tree, sampler):
     return sum(paths[1:])
 
 
-def held_before(target, heads, prompt):
-    """How far would a head have got on the prompt? -> for each, the accepted drafts of its trees
-    below every token of it, their sum. heads: HeadDrafters."""
-    trees = [trees for _, trees, _ in trees_everywhere(target, BothHeads(heads), prompt, 1)]
-    return [sum(agreement(tree, prompt[root + 1:]) for root, tree in enumerate(own, 1))
-            for own in zip(*trees, strict=True)]
-
-
 def propose_everywhere(target, heads, text, first, sampler):
-    """trees_everywhere -> {position: Proposal}; of the two first heads' trees with target_expects.
-    """
+    """trees_everywhere -> {position: Proposal}; of the two first heads' trees with target_expects,
+    and `votes`. heads: HeadDrafters."""
     found, context = {}, Context(target, text[:first])
     context.prefill()
-    before = held_before(target, heads, text[:first])
+    vote = votes(target, [drafter.head for drafter in heads[:2]], text)
     for root, trees, scores in trees_everywhere(target, BothHeads(heads), text, first):
         due = [target_expects(context, tree, sampler) for tree in trees[:2]]
         found[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
-                               [mean_confidence(s) for s in scores], due=due, before=before)
+                               [mean_confidence(s) for s in scores], due=due,
+                               vote=vote[root], before=vote[:first])
         context.commit([0], [text[root]])
     return found
 
@@ -157,26 +152,24 @@ def tell(kinds, target, heads, sampler):
 
 
 def named_right(kinds, target, heads, prompts_of=held_out_prompts):
-    """Of how many prompts has the head of their kind guessed more? -> right ones, all. prompts_of:
-    see nanogpt/data.py."""
-    right = [route(held_before(target, drafters([heads["verse"], heads["code"]]), prompt)) == number
-             for number, kind in enumerate(("verse", "code"))
-             for prompt in prompts_of(kinds[kind], 24)]
+    """For how many prompts do the letters speak for the head of their kind? -> right ones, all.
+    prompts_of: see nanogpt/data.py."""
+    pair = heads["verse"], heads["code"]
+    right = [(sum(votes(target, pair, prompt)) > 0) == (kind == "verse")
+             for kind in ("verse", "code") for prompt in prompts_of(kinds[kind], 24)]
     return sum(right), len(right)
 
 
 # ---------------------------------------------------------------- every router on the same texts
 
-RECORDS = {  # how many rounds each remembers
-    "its record": None, "its last 8 rounds": 8, "its last 2 rounds": 2}
-PROMPT = "the prompt"  # who would have guessed more of it
-SUREST = "the surest so far"  # over all rounds, this one's promise included
-ROUTERS = ("verse head", "code head", "the surer head", SUREST, *RECORDS, PROMPT,
-           "one head for both", "knows p", "the oracle")
-GAINS = (*((router, "code head") for router in (
-    "the surer head", SUREST, *RECORDS, PROMPT, "knows p", "the oracle")),
-    ("its record", "the surer head"), (PROMPT, "its record"), ("knows p", PROMPT),
-    *((router, "one head for both") for router in ("its record", PROMPT, "knows p", "the oracle")))
+PROMPT = "the prompt"  # for whom do its letters speak?
+LETTERS = "the letters"  # of the prompt and of the text so far
+ROUTERS = ("verse head", "code head", "the surer head", "the surest so far", "its record", PROMPT,
+           LETTERS, "one head for both", "knows p", "the oracle")
+GAINS = (*((router, "code head") for router in ROUTERS if router != "code head"),
+         *((router, "one head for both") for router in (LETTERS, PROMPT, "knows p", "the oracle")),
+         (LETTERS, "the surer head"), (LETTERS, "its record"), (PROMPT, LETTERS),
+         ("knows p", PROMPT), ("knows p", LETTERS))
 
 
 def choices(step):
@@ -188,28 +181,52 @@ def choices(step):
             "one head for both": 2}
 
 
+def by_record(steps):
+    """by_past, if each round takes the head whose trees hold more of the text so far."""
+    def best(past, root):
+        # Both heads drafted in each of these rounds, and by now the text says who was right for
+        # longer: root - one tokens of it are known. Of equal records, as in the first round, the
+        # surer head's.
+        return max((0, 1), key=lambda head: (
+            sum(min(steps[one].lengths[head], root - one) for one in past),
+            steps[root].means[head]))
+
+    return by_past(steps, best)
+
+
+def odds_of(steps):
+    """{position: `odds` when this token is known, of the prompt and the text}."""
+    first = min(steps)
+    told = odds([*steps[first].before, *(steps[root].vote for root in sorted(steps))])
+    return dict(zip(sorted(steps), told[len(steps[first].before):], strict=True))
+
+
 def surest_so_far(steps):
-    """by_record, but of what the heads promised."""
-    accepted, promised, root = [], [0.0, 0.0], min(steps)
-    while root in steps:
-        promised = [sum(both) for both in zip(promised, steps[root].means[:2], strict=True)]
-        accepted.append(steps[root].lengths[route(promised)])
-        root += 1 + accepted[-1]
-    return accepted
+    """by_past, if each round takes the head that has promised more in all rounds and in this."""
+    return by_past(steps, lambda past, root: route(
+        [sum(steps[one].means[head] for one in [*past, root]) for head in (0, 1)]))
+
+
+def by_letters(steps):
+    """by_past, if each round takes the head for which the letters speak."""
+    told = odds_of(steps)
+    return by_past(steps, lambda past, root: int(told[root] < 0))
+
+
+def by_prompt(steps):
+    """by_past, if all rounds take the head for which the prompt's letters speak, all alike."""
+    return by_past(steps, lambda past, root: int(sum(steps[min(steps)].before) < 0))
+
+
+MEMORIES = {"the surest so far": surest_so_far, "its record": by_record, LETTERS: by_letters,
+            PROMPT: by_prompt}
 
 
 def rounds_by(proposals, router):
-    """The rounds of what propose_everywhere gave. router: a name in `choices`, in RECORDS, or
-    PROMPT, or SUREST."""
-    if router == SUREST:
-        return surest_so_far(proposals)
-    if router in RECORDS:
-        return by_record(proposals, RECORDS[router])
-    if router == PROMPT:  # chosen before the first round, and kept
-        head = route(proposals[min(proposals)].before[:2])
-        return rounds_of({root: step.lengths[head] for root, step in proposals.items()})
-    return rounds_of({root: step.lengths[choices(step)[router]]
-                      for root, step in proposals.items()})
+    """The rounds of what propose_everywhere gave. router: a name in `choices` or in MEMORIES."""
+    if router in MEMORIES:
+        return MEMORIES[router](proposals)
+    return by_past(proposals, lambda past, root: choices(proposals[root])[router])
 
 
 STRETCHES = 16, 32, 64, 128  # tokens of one kind, in a text that changes between both

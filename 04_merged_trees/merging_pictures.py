@@ -80,10 +80,10 @@ def draw_trie(trees, scores, trie):
 
 LINES = {  # of draw_rows: {method: its colour, and where its name stands: at which point, how high}
     "one head for both": (plots.INK, -1, (2.7, 2.5)),
-    "trie by record": (plots.BLUE, -1, (1.1, 1.1)),
-    "its record": (plots.GREEN, -1, (-0.5, -12)),
-    "its last 2 rounds": (plots.SKY, -1, (-2.2, -3.2)),
-    "the surer head": (plots.ORANGE, -1, (-4.8, -5)),
+    "trie by letters": (plots.BLUE, -1, (1.4, 0.8)),
+    "its record": (plots.GREEN, -1, (0.4, -12)),
+    "the letters": (plots.SKY, -1, (-1.2, -2.2)),
+    "the surer head": (plots.ORANGE, -1, (-4.6, -4.7)),
     "side by side": (plots.RED, 0, (-10.3, -10))}
 
 
@@ -93,14 +93,14 @@ def draw_rows(found, rival="trie"):
     merging_room.row_for_row."""
     axes = plots.new_axes(height=7, rows=2)
     for panel, (ax, tables, says) in enumerate(zip(axes, found.values(), (
-            "The kind stays: one head and the records lead",
-            "The kind changes every 32 tokens: only one head leads"), strict=True)):
+            "The kind stays: who knows the past leads",
+            "The kind changes every 32 tokens: letters help the trie"), strict=True)):
         for i, (name, (color, end, heights)) in enumerate(LINES.items()):
             gains = [gain(methods[name], methods[rival], 2 - panel) for methods in tables.values()]
             places = [x + 0.05 * (i - 2.5) for x in range(len(tables))]
             shares, errors = ([100 * one[part] for one in gains] for part in (0, 1))
             ax.errorbar(places, shares, errors, color=color, marker="o", markersize=4,
-                        elinewidth=0.8, linestyle="--" if name == "trie by record" else "-")
+                        elinewidth=0.8, linestyle="--" if name == "trie by letters" else "-")
             ax.text((0.2, 3.2)[end], heights[panel], name, color=color, va="center")
         ax.axhline(0, color=plots.INK, linewidth=1.4)
         ax.text(len(tables) + 0.75, -0.2, rival, weight="bold", ha="right", va="top")

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -29,6 +29,7 @@ from dual_draft_routing import (  # chapter 03
     drafters,
     mean_confidence,
     route,
+    votes,
 )
 from merged_trees import (
     MergedDrafter,
@@ -43,7 +44,6 @@ from merging_grow import grow_merged, grow_trie
 from nanogpt.bench import (
     Proposal,
     agreement,
-    by_record,
     gain,
     in_pieces,
     plain_texts,
@@ -60,7 +60,8 @@ from nanogpt.exact.enumeration import (
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, loop_bias
 from nanogpt.sampling import Dice, Sampler
-from train_heads import get_kinds  # chapter 03
+from routing_room import by_letters, by_record, odds_of  # chapter 03
+from train_heads import get_kinds
 from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 02
 
 # A row for each prefix (the trie), or the second tree behind the first (side by side).
@@ -116,7 +117,8 @@ WIDTH = 6  # children a node in these experiments
 
 def positions(target, kinds, heads, sampler, most, count=24):
     """`count` plain texts of each kind, 128 tokens behind their prompts, and what each head would
-    draft below each token: yields kind, number of the text, root, trees, scores, what comes next.
+    draft below each token: yields kind, number of the text, root, trees, scores, the text, the two
+    first heads' votes of it.
 
     kinds, heads: see get_kinds; most: draft rows of a tree.
     """
@@ -126,12 +128,9 @@ def positions(target, kinds, heads, sampler, most, count=24):
     for kind, name in enumerate(("verse", "code")):
         prompts = held_out_prompts(kinds[name], count)
         for i, text in enumerate(plain_texts(target, prompts, sampler)):
+            vote = votes(target, list(heads.values())[:2], text)
             for root, trees, scores in trees_everywhere(target, drafter, text, len(prompts[0])):
-                yield kind, i, root, trees, scores, text[root + 1:]
-
-
-RECORDS = {"its record": None, "its last 8 rounds": 8, "its last 2 rounds": 2}  # see by_record
-WEIGHED = {"trie, mean": 0, "trie by record": None}  # rounds remembered, see by_weight
+                yield kind, i, root, trees, scores, text, vote
 
 
 @dataclass
@@ -146,12 +145,13 @@ def everywhere(budgets, places):
     """-> the methods' names, and what each accepts below every token: {n: {(kind, number of the
     text): {position: Drafted}}}, its entries in the order of the names. places: of `positions`."""
     known = {n: defaultdict(dict) for n in budgets}
-    for kind, i, root, trees, scores, future in places:
+    for kind, i, root, trees, scores, text, vote in places:
         for n in budgets:
-            found = accepted(trees, scores, future, kind, n)
+            found = accepted(trees, scores, text[root + 1:], kind, n)
             known[n][kind, i][root] = Drafted(
-                *zip(*found.values(), strict=True), kind, future=future, trees=trees[:2],
-                scores=scores[:2])
+                *zip(*found.values(), strict=True), kind, future=text[root + 1:],
+                vote=vote[root], before=vote[:min(known[n][kind, i], default=root)],
+                trees=trees[:2], scores=scores[:2])
     return list(found), known
 
 
@@ -168,22 +168,16 @@ def weigh(trees, scores, weights):
     return [[0.0, *(min(0.0, math.log(mixed[path])) for path in own[1:])] for own in paths]
 
 
-def by_weight(steps, n, last=None):
+def by_weight(steps, n, odds):
     """Decode a text again -> the accepted drafts of every round, with tries of n rows in which a
-    head's confidence weighs as much as what its trees of the rounds before hold of the text.
-
-    steps: {position: Drafted}; last: how many rounds are remembered, default all; 0: equal weights.
-    """
-    accepted, roots, root = [], deque(maxlen=last), min(steps)
-    while root in steps:
-        got = [1 + sum(min(steps[past].lengths[head], root - past) for past in roots)
-               for head in (0, 1)]  # as in by_record
-        step = steps[root]
-        scores = weigh(step.trees, step.scores, [one / sum(got) for one in got])
-        accepted.append(agreement(trie_merge(step.trees, scores, n)[0], step.future))
-        roots.append(root)
-        root += 1 + accepted[-1]
-    return accepted
+    head weighs as much as the chance that the text is of its kind. steps: {position: Drafted};
+    odds: {position: log odds of the first head's kind}."""
+    lengths = {}
+    for root, step in steps.items():
+        verse = 1 / (1 + math.exp(-odds[root]))
+        scores = weigh(step.trees, step.scores, (verse, 1 - verse))
+        lengths[root] = agreement(trie_merge(step.trees, scores, n)[0], step.future)
+    return rounds_of(lengths)
 
 
 def written(names, texts, n):
@@ -191,8 +185,10 @@ def written(names, texts, n):
     list of {position: Drafted}."""
     return {name: [rounds_of({root: step.lengths[i] for root, step in text.items()})
                    for text in texts] for i, name in enumerate(names)} | {
-        name: [by_record(text, last) for text in texts] for name, last in RECORDS.items()} | {
-        name: [by_weight(text, n, last) for text in texts] for name, last in WEIGHED.items()}
+        "its record": [by_record(text) for text in texts],
+        "the letters": [by_letters(text) for text in texts],
+        "trie, mean": [by_weight(text, n, dict.fromkeys(text, 0.0)) for text in texts],
+        "trie by letters": [by_weight(text, n, odds_of(text)) for text in texts]}
 
 
 PIECE = 32  # tokens of one kind, in a text that changes between both
@@ -212,8 +208,8 @@ def row_for_row(target, kinds, heads, sampler, budgets, count=24):
 
 
 # With what the trie is compared.
-RIVALS = ("the surer head", "its record", "its last 8 rounds", "its last 2 rounds", "side by side",
-          "trie in turns", *WEIGHED, "prompt's own head", "one head for both")
+RIVALS = ("the surer head", "its record", "the letters", "side by side", "trie in turns",
+          "trie, mean", "trie by letters", "prompt's own head", "one head for both")
 
 
 def print_rows(found, budgets, rivals=RIVALS):

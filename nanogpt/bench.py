@@ -15,7 +15,6 @@ Sums over sums everywhere, tau and speed-ups alike: a long text counts more than
 import gc
 import statistics
 import time
-from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -356,32 +355,24 @@ class Proposal:
     """Several drafters' trees below one token of a text: for each the accepted drafts (the target's
     own token not counted) and the mean confidence. kind: of the text; due: how many
     drafts of each tree the target expects to accept, if it was asked; future: the tokens that come
-    next, for who asks for them; before: what each one's trees hold of the prompt."""
+    next, for who asks for them; vote: this token's, see `votes`; before: those of the prompt."""
 
     lengths: list
     means: list
     kind: int = 0
     due: list = (0, 0)
     future: list = ()
-    before: list = (0, 0)
+    vote: float = 0.0
+    before: list = ()
 
 
-def by_record(steps, last=None):
-    """Decode a text again -> the accepted drafts of every round, if each round takes the head whose
-    trees of the rounds before hold more of the text so far.
-
-    steps: {position: Proposal}; last: how many rounds are remembered, default all.
-    """
-    accepted, roots, root = [], deque(maxlen=last), min(steps)
+def by_past(steps, choose):
+    """Decode a text again -> the accepted drafts of every round. steps: {position: Proposal};
+    choose(past, root) -> the head of this round; past: the roots of the rounds before."""
+    accepted, past, root = [], [], min(steps)
     while root in steps:
-        # Both heads drafted in each of these rounds, and by now the text says who was right for
-        # longer: root - past tokens of it are known.
-        record = [sum(min(steps[past].lengths[head], root - past) for past in roots)
-                  for head in (0, 1)]
-        # Of equal records, as in the first round, the surer head's.
-        head = max((0, 1), key=lambda head: (record[head], steps[root].means[head]))
-        accepted.append(steps[root].lengths[head])
-        roots.append(root)
+        accepted.append(steps[root].lengths[choose(past, root)])
+        past.append(root)
         root += 1 + accepted[-1]
     return accepted
 

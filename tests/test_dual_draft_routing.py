@@ -5,6 +5,7 @@ Exactness, greedy text and wrong variants of the table's loops: tests/test_loops
 """
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ import torch
 import routing_room
 from dual_draft_routing import (
     HeadDrafter,
+    HeadLevels,
     RecordLevels,
     RoutedDrafter,
     grow_tree,
+    odds,
 )
 from merged_trees import prefixes
 from nanogpt.bench import gain
@@ -164,21 +167,57 @@ def test_routers_by_hand():
             "verse head": 2, "code head": 1, "the surer head": 1, "the oracle": 2}
 
 
-def test_the_prompt_is_asked_once_by_hand():
-    """Behind the prompt's second token come 1, 2, 1, then 2, 1, then 1. Who always guesses 1, 1 has
-    one right, none, one; who guesses 2, 2 none, one, none. The first is kept, whatever comes."""
-    drafters = [HeadDrafter(Fixed(*probs), depth=2, top_k=1, budget=2)
-                for probs in ((.1, .8, .1), (.1, .1, .8))]
-    before = routing_room.held_before(lambda tokens: (None, None), drafters, [0, 1, 1, 2, 1])
-    assert before == [2, 1]
-    known = {root: routing_room.Proposal([0, 3], [.1, .9], before=held)
-             for root, held in ((7, before), (8, [0, 9]))}
-    assert routing_room.rounds_by(known, routing_room.PROMPT) == [0, 0]
-    heads = {"code": drafters[1].head, "verse": drafters[0].head}
-    for verse, code, right in ((1, 2, 48), (1, 1, 24), (2, 1, 0)):  # what a prompt repeats
-        assert routing_room.named_right(
-            {"verse": verse, "code": code}, lambda tokens: (None, None), heads,
-            lambda token, count: [[0] + [token] * 4] * count) == (right, 48)
+def test_votes_are_what_the_heads_give_to_the_next_token():
+    """As a tree reads them: below every token, from the state of the token before it."""
+    target = random_gpt(2, block_size=64)
+    heads, text = random_heads(target), [1, 2, 3, 1, 0, 2]
+    found = routing_room.votes(target, heads, text)
+    assert found[:2] == [0, 0]
+    levels = [HeadLevels(head) for head in heads]
+    _, hidden = target(torch.tensor([text]))
+    for place in range(1, 5):
+        given = []
+        for level in levels:
+            level.observe(text[place - 1:place], hidden, [place - 1])
+            given.append(float(level.level([text[place]], [-1])[0, text[place + 1]]))
+        assert found[place + 1] == pytest.approx(given[0] - given[1], abs=1e-5)
+
+
+def test_odds_by_hand():
+    """3 to 1 for the first head's kind is .75; with a change in a quarter of the cases it is
+    .75 * .75 + .25 * .25 for the next token. Then a 1 to 1 changes nothing but the time."""
+    assert odds([math.log(3), 0], 0.25) == pytest.approx(
+        [math.log(.625 / .375), math.log(.5625 / .4375)])
+    # Enumerated: four tokens, every course of kinds before the fifth.
+    given = [(.7, .2), (.1, .6), (.5, .4), (.9, .3)]
+    chance = [0, 0]
+    for kinds in itertools.product((0, 1), repeat=5):
+        changes = sum(one != two for one, two in itertools.pairwise(kinds))
+        chance[kinds[4]] += .1 ** changes * .9 ** (4 - changes) * math.prod(
+            both[kind] for both, kind in zip(given, kinds[:4], strict=True))
+    assert odds([math.log(one / two) for one, two in given], .1)[-1] == pytest.approx(
+        math.log(chance[0] / chance[1]))
+    assert odds([1e4, -1e4])[-1] == pytest.approx(-math.log(31))  # no sure vote outlives a change
+
+
+def test_letters_by_hand():
+    """The prompt speaks for verse, 5 to 1 and 1 to 2; the first letter of the text for code, with 2
+    to 9, and with change nothing before it counts much. The prompt alone keeps verse."""
+    steps = {7 + i: routing_room.Proposal([0, 1], [], vote=math.log(vote),
+                                          before=[0.0, math.log(5), math.log(.5)])
+             for i, vote in enumerate((1, 2 / 9, 1, 1))}
+    assert [round(math.exp(one), 2) for one in routing_room.odds_of(steps).values()] == [
+        1.96, .46, .49, .51]
+    assert routing_room.rounds_by(steps, routing_room.LETTERS) == [0, 1, 1]
+    assert routing_room.rounds_by(steps, routing_room.PROMPT) == [0, 0, 0, 0]
+
+
+def test_the_prompt_names_its_head(monkeypatch):
+    """A vote is the number that the prompt repeats."""
+    monkeypatch.setattr(routing_room, "votes", lambda target, pair, prompt: prompt)
+    for verse, code, right in ((1, -2, 48), (1, 1, 24), (-2, 1, 0)):
+        assert routing_room.named_right({"verse": verse, "code": code}, None, {
+            "verse": None, "code": None}, lambda vote, count: [[vote] * 4] * count) == (right, 48)
 
 
 def test_a_gain_by_hand():
@@ -196,7 +235,7 @@ def test_both_orders_of_a_pair():
     """Verse texts write 3 tokens a round, code 1: by its prompt each text keeps its first head."""
     known = {kind: [{root: routing_room.Proposal(lengths, [.5, .5], before=before)
                      for root in range(128)}] for kind, lengths, before in (
-                         ("verse", [3, 0], [1, 0]), ("code", [0, 1], [0, 1]))}
+                         ("verse", [3, 0], [1.0]), ("code", [0, 1], [-1.0]))}
     found = routing_room.replayed(known, ["the prompt", "verse head", "code head"])
     for every in routing_room.STRETCHES:
         rounds = {router: parts[every] for router, parts in found.items()}
