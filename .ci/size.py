@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 AIR = 1.05  # a limit that is reached at once makes lines dense; up to here nobody is asked
-LIMITS = {"concept": 18_500, "rooms": 28_400, "real": 5_300, "nanogpt": 23_800, "gpu": 10_400,
+LIMITS = {"concept": 18_500, "rooms": 28_700, "real": 5_300, "nanogpt": 23_800, "gpu": 10_400,
           "studio": 7_300, "exact": 9_000, "tests": 84_300, "graders": 20_700, "book": 3_700,
           "ci": 1_200, "pages": 28_300, "files": 142}
 A_CHAPTER = {"concept": 3_000, "rooms": 4_500, "files": 4}  # what a seventh may add, an eighth, ..
@@ -124,7 +124,7 @@ def wrong_minutes(path):
     if not said or abs(int(said[1]) - minutes) > 2:
         yield f"{path}: {minutes:.1f} minutes, and it says {said[1] if said else 'none'}"
     imports = sum(line.startswith(("import ", "from ")) for line in code)
-    if folded > 66 or imports > 6:
+    if path.parent.name != "book" and (folded > 66 or imports > 6):
         yield f"{path}: {folded} folded lines and {imports} imports; 66 and 6 are the limits"
 
 
@@ -139,7 +139,7 @@ def main():
         if python and path.parent.name != "tests":
             wrong += long_functions(path, ast.parse(text))
             wrong += [] if text.isascii() else [f"{path} is not ASCII; a console may know no more"]
-    for lesson in sorted(ROOT.glob("*/*.ipynb")):
+    for lesson in sorted([*ROOT.glob("*/*.ipynb"), *ROOT.glob(".github/*/*.ipynb")]):
         wrong += wrong_minutes(lesson)
     sys.exit("\n".join([*wrong, *too_large(used)]) or 0)
 

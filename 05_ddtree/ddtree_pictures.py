@@ -9,7 +9,6 @@ from textwrap import fill
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.bench import paired
 from nanogpt.cli import print_table
 from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.packing import precision_of
@@ -97,8 +96,8 @@ def draw_theorem(p, q, law):
     axes = new_axes(width=8.4, height=3.2, columns=2)
     accept, owed = (p / q).clamp(max=1), (p - q).clamp(min=0)
     fair = q * accept
-    for ax, sent, title in zip(axes, (q, law), ("Told how they come: the text is p",
-                                                "Told q, sent otherwise: it is not"), strict=True):
+    for ax, sent, title in zip(axes, (q, law), (
+            "The judge is told the law: p", "Told q; token 0 is always sent"), strict=True):
         accepted = sent * accept
         drawn = (1 - accepted.sum()) * owed / owed.sum()
         for x, (blue, orange) in enumerate(zip(accepted.tolist(), drawn.tolist(), strict=True)):
@@ -106,11 +105,15 @@ def draw_theorem(p, q, law):
             ax.bar(x, orange, 0.5, blue, color=tint(ORANGE, 0.75))
             ax.text(x, blue + orange + 0.02, two_digits(blue + orange), ha="center")
             if ax is axes[1]:
-                ax.bar(x, float(fair[x]), 0.5, color="none", edgecolor=INK, linestyle=":")
-                for part, y, name in ((blue - float(fair[x]), (blue + float(fair[x])) / 2, "d a"),
-                                      (orange - float((p - fair)[x]), 0.05, "-S r")):
-                    if abs(part) > 1e-9:
-                        ax.text(x + 0.29, y, f"{name} = {part:+.2f}", va="center")
+                # Dotted: the bars of the left panel.
+                for first, height in (0, float(fair[x])), (float(fair[x]), float((p - fair)[x])):
+                    ax.bar(x, height, 0.5, first, color="none", edgecolor=INK, linestyle=":")
+                for part, was, y, name in (
+                        (blue, float(fair[x]), 0.62 if blue else 0.3, "d a"),
+                        (orange, float((p - fair)[x]), 0.08, "-S r")):
+                    if abs(part - was) > 1e-9:
+                        ax.text(x + 0.29, y, f"{name}: {two_digits(was)} to {two_digits(part)}",
+                                va="center")
             ax.plot([x - 0.33, x + 0.27], 2 * [float(p[x])], color=INK, linewidth=2.2)
         ax.text(-0.36, float(p[0]), "p", ha="right", va="center")
         plain_frame(ax, title, None, "probability")
@@ -129,25 +132,6 @@ def print_mended(wrong, right, told):
         [f"{found[0]}: {name}", before, *map(two_digits, found[1:3]), after,
          *map(two_digits, right[name][1:3])]
         for (name, found), (before, after) in zip(wrong.items(), told, strict=True)])
-
-
-# ---------------------------------------------------------------- a stored contest
-
-
-def print_gains(found, one, other, budgets, temperatures=(0.6, 1)):
-    """How many tokens a round one loop has more than another, text by text, by budget and
-    temperature.
-
-    found: of nanogpt.does_it_pay.load_contest; one, other: loops with their chapters, as in
-    "05 DDTree, {} nodes".
-    """
-    def gain(n, T):
-        rounds = [table_of(found, T)[loop.format(n)]["rounds"] for loop in (one, other)]
-        return "{:.2f} +- {:.2f}".format(*paired(*(
-            [found["tokens"] / count for count in counts] for counts in rounds)))
-
-    print_table(["nodes", *(f"T = {T}" for T in temperatures)],
-                [[n, *(gain(n, T) for T in temperatures)] for n in budgets])
 
 
 # ---------------------------------------------------------------- the heap
@@ -269,20 +253,20 @@ def draw_worth(picked, drawn):
     """Accepted drafts over rows: trees that are picked, solid, and chains that are drawn, dashed.
     -> Axes
 
-    picked: {says: one list a text, what the first n nodes are worth to the target, n = 0, 1, ..};
-    drawn: of ddtree_room.reading_on.
+    picked: {says: (one list a text, what the first n nodes are worth to the target, n = 0, 1, ..;
+    its colour)}; drawn: {says: ((texts, length), how often each draft is accepted; its colour)}.
     """
-    ax = new_axes(height=3.6)
-    for (says, texts), color in zip(picked.items(), (INK, ORANGE, BLUE), strict=True):
+    ax = new_axes(height=3.4)
+    for says, (texts, color) in picked.items():
         line = torch.tensor(texts).mean(0)
-        ax.plot(range(1, len(line)), line[1:], color=color, label=f"{says}, picked")
-    for (says, accepted), color in zip(drawn.items(), (BLUE, FAINT, ORANGE), strict=True):
+        ax.plot(range(1, len(line)), line[1:], color=color)
+        ax.text(len(line) - 0.6, line[-1], says, color=color, va="center")
+    for says, (accepted, color) in drawn.items():
         line = accepted.mean(0).cumsum(0)
-        ax.plot(range(1, 1 + len(line)), line, "o--", color=color, markersize=4,
-                label=f"{says}, drawn")
-    ax.legend(loc="upper right", frameon=False, labelcolor="linecolor", fontsize=9)
-    ax.set(xticks=[1, 5, 12, 20, 30, 36], ylim=(0, 3.6))
-    return plain_frame(ax, "Reading on helps draws more than picks (T = 1)",
+        ax.plot(range(1, 1 + len(line)), line, "o--", color=color, markersize=4)
+        ax.text(5.5, line[-1], says, color=color, va="center")
+    ax.set(xticks=[1, 5, 12, 20], xlim=(0, 30), ylim=(0, 2.8))
+    return plain_frame(ax, "Who reads on gains much if it draws, little if it picks (T = 1)",
                        "rows for the target", "accepted drafts")
 
 

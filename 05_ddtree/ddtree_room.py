@@ -287,11 +287,15 @@ def top_token(p, q, dice, told):
     return judged(0, always(0, q) if told else q, p, dice)
 
 
+def smaller_of_two(q):
+    """The law of the smaller of two tokens that are drawn from q."""
+    rest = q.flip(0).cumsum(0).flip(0)  # of this token or a later one
+    return rest ** 2 - (rest - q) ** 2
+
+
 def surer_of_two(p, q, dice, told):
     """Two draws from a perfect q, and the surer one is sent, which is the smaller token."""
-    rest = q.flip(0).cumsum(0).flip(0)  # of this token or a later one
-    return judged(min(dice.draw(q), dice.draw(q)), rest ** 2 - (rest - q) ** 2 if told else q, p,
-                  dice)
+    return judged(min(dice.draw(q), dice.draw(q)), smaller_of_two(q) if told else q, p, dice)
 
 
 def better_of_two_walks(p, _, dice, told):
@@ -358,6 +362,19 @@ def round_by_round(p, q, law):
         return judged(dice.draw(law / law.sum()), q, p, dice)[0]
 
     return token_law(run, len(p))
+
+
+def damage(p, q):
+    """How much of the probability stands at wrong tokens if the rule is told q, and drafts come by
+    another law -> {how: the mean over N places}. p, q: (N, V)."""
+    q, order = q.sort(descending=True)  # the surer token is the smaller one
+    laws = {"the favourite is sent": lambda q: always(0, q),
+            "the surer of two draws": smaller_of_two,
+            "drawn, hidden if q < .5": lambda q: q * (q >= 0.5),
+            "drawn, hidden if q < .1": lambda q: q * (q >= 0.1)}
+    places = list(zip(p.gather(1, order), q, strict=True))
+    return {how: sum(float(bias(p, q, law(q)).abs().sum()) / 2 for p, q in places) / len(places)
+            for how, law in laws.items()}
 
 
 # ---------------------------------------------------------------- the length of a drawn chain
@@ -543,6 +560,11 @@ def blind(row, text, length, least=2e-5):
     return torch.stack([probs / probs.sum() for probs in rows])
 
 
+def row_of(ngram):
+    """-> row(context), the distribution (V,) that an NgramDraft has after these tokens."""
+    return lambda context: ngram.after(context).softmax(-1)
+
+
 @torch.inference_mode()
 def reading_on(network, ngram, texts, draws=20):
     """Is it worth anything to read one's own drafts? Chains as long as the pass's, drawn for each
@@ -550,9 +572,7 @@ def reading_on(network, ngram, texts, draws=20):
 
     ngram: a 4-gram, an NgramDraft of chapter 01.
     """
-    def row(context):
-        return ngram.after(context).softmax(-1)
-
+    row = row_of(ngram)
     length, found = network.config.length, {"the pass": [], "4-gram, blind": [], "4-gram": []}
     for text in texts:
         slots, last = (one_pass(network, text).exp(), blind(row, text, length)), tuple(text[-3:])
@@ -564,16 +584,18 @@ def reading_on(network, ngram, texts, draws=20):
 
 
 @torch.inference_mode()
-def picked_reading(target, ngram, text, budget, length):
-    """The heap on a drafter that reads its own drafts, a 4-gram -> what its first n nodes are worth
-    to the target, n = 0, 1, .., budget, at temperature 1. length: of its paths at most."""
+def picked_reading(target, ngram, text, budget, length, reads=True):
+    """The heap on a 4-gram, which reads its own drafts or, see `blind`, does not -> what its first
+    n nodes are worth to the target, n = 0, 1, .., budget, at temperature 1. length: of its paths
+    at most."""
     def children(prefix):  # the root's comes first
         if len(prefix) > length:
             return [], []
-        ranked = ngram.after((*text[:-1], *prefix)[-3:]).log_softmax(-1).sort(descending=True)
+        ranked = row_of(ngram)((*text[:-1], *prefix)[-3:]).log().sort(descending=True)
         return ranked.values.tolist(), ranked.indices.tolist()
 
-    tree = best_first_tree(text[-1], children, budget)
+    tree = best_first_tree(text[-1], children if reads else marginal_children(
+        blind(row_of(ngram), text, length).log()), budget)
     return [0.0, *target_masses(target, text, tree).cumsum(0).tolist()]
 
 

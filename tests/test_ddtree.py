@@ -149,6 +149,12 @@ def test_the_heap_on_a_drafter_that_reads_on():
     found = wrong.picked_reading(target, reader, text, 6, length=1)
     best = wrong.target_masses(target, text, wrong.oracle_tree(target, text, 6, depth=1))
     assert found == pytest.approx([0.0, *best.cumsum(0).tolist()])
+    # For one place there is nothing to read; for two it is the heap on the blind rows.
+    assert wrong.picked_reading(target, reader, text, 6, 1, reads=False) == pytest.approx(found)
+    rows = wrong.blind(wrong.row_of(reader), text, 2).log()
+    tree = best_first_tree(4, marginal_children(rows), 6)
+    assert wrong.picked_reading(target, reader, text, 6, 2, reads=False) == pytest.approx(
+        [0.0, *wrong.target_masses(target, text, tree).cumsum(0).tolist()])
 
 
 def test_a_blind_drafter_says_what_a_marginal_is():
@@ -160,3 +166,13 @@ def test_a_blind_drafter_says_what_a_marginal_is():
     # What is rare is left out, and the rest sums to 1.
     cut = wrong.blind(lambda context: P[context[-1]], [2, 2, 2], 2, least=0.5)[1]
     torch.testing.assert_close(cut, P[1])
+
+
+def test_the_damage_by_hand():
+    """p = q = (.2, .8), so the bias is d: the favourite, (1, 0) less q in the order of q; the surer
+    of two, .96; hidden below one half, .8 of the rounds; and nothing is hidden below .1."""
+    p = torch.tensor([[0.2, 0.8]], dtype=torch.float64)
+    assert list(wrong.damage(p, p).values()) == pytest.approx([0.2, 0.16, 0.16, 0])
+    # Two places, a mean; at the second p = (1, 0) and q = (.5, .5): nothing is sent, or a tie.
+    p, q = torch.cat([p, torch.eye(2)[:1].double()]), torch.tensor([[0.2, 0.8], [0.5, 0.5]])
+    assert list(wrong.damage(p, q.double()).values()) == pytest.approx([0.1, 0.08, 0.08, 0])

@@ -106,6 +106,21 @@ def all_contests():
     return does_it_pay.load_contests() | {f"{name} again": found for name, found in again.items()}
 
 
+def standings(loops):
+    """Of each loop the budget that is fastest on average of an EPYC and a Xeon, at T = .6 and 1,
+    and its speed-up on each. loops: {what the table says: a loop, as "05 DDTree, {} nodes"}."""
+    files, columns = does_it_pay.load_contests(), []
+    for T in maps.WARM:
+        best = does_it_pay.best_of_all(files, T, lambda line: f"{line['chapter']} {line['loop']}")
+        columns.append([])
+        for name, fast, _ in map(best.get, loops.values()):
+            budget = does_it_pay.table_of(files["epyc"], T)[name]["budget"]
+            shape = "-".join(map(str, budget if isinstance(budget, list) else [budget]))
+            columns[-1].append(" ".join([f"{shape}:", *(f"{one:.2f}x" for one in fast.values())]))
+    print_table(["budget: EPYC, Xeon", *(f"T = {T}" for T in maps.WARM)],
+                list(zip(loops, *columns, strict=True)))
+
+
 def ladder(number, title, *also):
     """All chapters' best methods, those of one chapter in colour, on an EPYC and on a Xeon."""
     maps.draw_ladder(does_it_pay.load_contests(), title, number, also=also)
