@@ -263,15 +263,15 @@ def draw_lengths(ax, toy, real, title):
     errors.
     """
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
-    say(ax, 5.8, toy[6], "e and t, exactly", ha="right", color=FAINT)
+    say(ax, 7.6, toy[8] + 1, "e and t, exactly", ha="right", color=FAINT)
     for i, (name, gains) in enumerate(real.items()):
         at = [K + 0.12 * (i - 1) for K in gains]  # beside each other, so that all errors are seen
         ax.errorbar(at, [more for *_, more, _ in gains.values()],
                     [2 * error for *_, error in gains.values()], fmt="o:" if "," in name else "o-",
                     color=FAMILIES[name.partition(",")[0]], markersize=4, elinewidth=1, label=name)
-    ax.legend(loc="lower right", frameon=False, labelcolor="linecolor")
-    say(ax, 0.7, 24, "bars: two standard errors", ha="left", color=INK)
-    plain_frame(ax, title, "drafts in the chain, K", "more tokens a round, %")
+    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), frameon=False, labelcolor="linecolor")
+    say(ax, 0.7, 33, "bars: two standard errors", ha="left", color=INK)
+    plain_frame(ax, title, "drafts in the chain, K", "% more than chapter 01's rule")
     ax.set_xlim(0.5, max(gains) + 0.7)
     ax.set_xticks(list(gains))
     return ax

@@ -363,8 +363,9 @@ def judged_twice(contests, who):
     verification, at temperatures 0.6 and 1 -> pairs and bests.
 
     pairs: [(K, percent of the time saved, its two standard errors), ..], text by text; bests: how
-    many percent faster block verification is, each rule at its own best length, for each contest
-    and temperature. contests: a list of load_contest's; who: of JUDGES.
+    many percent faster block verification is, each rule at its own best length, and whether that
+    is beyond two standard errors, text by text, for each contest and temperature. contests: a list
+    of load_contest's; who: of JUDGES.
     """
     pairs, bests = [], []
     for found, T in product(contests, (0.6, 1)):
@@ -378,9 +379,10 @@ def judged_twice(contests, who):
             unit = sum(lines[old[K]]["ms"]) / len(lines[old[K]]["ms"]) / found["tokens"] / 100
             pairs.append((K, -saved / unit, error / unit))
         if old and new:  # both may go as far as chapter 01's rule was tried
-            a, b = (max(fast[name][2] for K, name in names.items() if max(old) >= K)
-                    for names in (old, new))
-            bests.append(100 * (b / a - 1))
+            a, b = (max((name for K, name in names.items() if max(old) >= K),
+                        key=lambda name, fast=fast: fast[name][2]) for names in (old, new))
+            less, error = behind(found, T, a)[b]
+            bests.append((100 * (fast[b][2] / fast[a][2] - 1), abs(less) > error))
     return pairs, bests
 
 
