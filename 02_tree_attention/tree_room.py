@@ -99,6 +99,22 @@ def drawn_chances(target_logits, draft_logits, T):
     return float(torch.minimum(p, q).sum(-1).mean()), float(second.sum(-1).mean())
 
 
+def one_draft_accepted(target_logits, draft_logits, T):
+    """How often is one draft accepted at temperature T > 0? -> {how it comes and is judged: the
+    mean over n places}. (n, V) each."""
+    p, q = (Sampler(T)(logits) for logits in (target_logits, draft_logits))
+    # A draw as a race: each token has an exponential time E, and the smallest E / p wins. With the
+    # same times x wins both races if E_x max(p_y / p_x, q_y / q_x) is below every other E_y; the
+    # smallest of exponential times is that of x with its share of all rates, 1 / their sum.
+    rates = torch.maximum(p[:, None] / p[..., None].clamp(min=1e-30),
+                          q[:, None] / q[..., None].clamp(min=1e-30))  # (n, x, y)
+    found = {"drawn, p/q": torch.minimum(p, q).sum(-1),
+             "drawn with the target's dice, the walk": (1 / rates.sum(-1)).sum(-1),
+             "picked, the walk": p.gather(1, q.argmax(-1, keepdim=True)),
+             "drawn with dice of its own, the walk": (p * q).sum(-1)}
+    return {how: float(accepted.mean()) for how, accepted in found.items()}
+
+
 # ---------------------------------------------------------------- what goes wrong
 
 SEES = "mask[row] |= mask[parents[row]]"

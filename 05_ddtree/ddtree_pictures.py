@@ -264,7 +264,7 @@ def draw_worth(picked, drawn):
     for says, (accepted, color) in drawn.items():
         line = accepted.mean(0).cumsum(0)
         ax.plot(range(1, 1 + len(line)), line, "o--", color=color, markersize=4)
-        ax.text(5.5, line[-1], says, color=color, va="center")
+        ax.text(5.5, line[-1] + 0.07, says, color=color, va="center")
     ax.set(xticks=[1, 5, 12, 20], xlim=(0, 30), ylim=(0, 2.8))
     return plain_frame(ax, "Who reads on gains much if it draws, little if it picks (T = 1)",
                        "rows for the target", "accepted drafts")

@@ -269,3 +269,15 @@ def test_tree_drafting_gpt_sees_only_its_own_branch():
         torch.testing.assert_close(
             tree.draft_probs[row], Sampler()(plain[0, -1]), rtol=0, atol=1e-9)
     assert not tree.draft_probs[10:].any()
+
+
+def test_one_draft_by_hand_and_by_races():
+    """Of the lesson's four letters; the races are run."""
+    p, q = torch.tensor([[0.1, 0.5, 0.3, 0.1]]), torch.tensor([[0.4, 0.3, 0.1, 0.2]])
+    drawn, shared, picked, alone = tree_room.one_draft_accepted(p.log(), q.log(), 1).values()
+    assert (drawn, picked, alone) == pytest.approx((0.6, 0.1, 0.24))
+    times = torch.empty(100_000, 4).exponential_(generator=torch.Generator().manual_seed(0))
+    same = ((times / p).argmin(-1) == (times / q).argmin(-1)).float().mean()
+    assert shared == pytest.approx(float(same), abs=0.01)
+    certain = torch.tensor([[0.0, -torch.inf]])  # what has no probability never wins
+    assert list(tree_room.one_draft_accepted(certain, certain, 1).values()) == [1] * 4
