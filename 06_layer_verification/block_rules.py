@@ -23,7 +23,8 @@ from single_step_rules import TINY
 def score(weight, target, draft):
     """A drawn token's score, of its parent's, `weight`, and the token's probabilities; numbers, or
     arrays (B,). Example: weight .2, target .9, draft .5: .36."""
-    # min(1, weight target / draft). In this order nothing overflows, however small the draft's probability is.
+    # min(1, weight target / draft). In this order nothing overflows, however small the draft's
+    # probability is.
     return np.minimum(draft, weight * target) / np.maximum(draft, TINY)
 
 
