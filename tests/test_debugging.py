@@ -13,6 +13,7 @@ from nanogpt.exact.debugging import (
     draws,
     first_wrong_row,
     record,
+    replacements,
     replay,
     second_token_law,
     second_tokens,
@@ -58,6 +59,15 @@ def test_draws_finds_who_does_not_draw_from_q(cases):
     assert {name for name, (rounds, _) in cases.items() if abs(draws(rounds)) > 3.5} == {"B", "D"}
 
 
+def test_replacements_finds_who_has_another_residual(cases):
+    assert {name for name, (rounds, _) in cases.items() if abs(replacements(rounds)) > 3.5} == {"G"}
+    # By hand: a rejection, owed is token 1 alone; then all is accepted, and p is (.2, .8, 0).
+    p, q = torch.tensor([[0.2, 0.8, 0.0]] * 2), torch.tensor([1.0, 0.0, 0.0])
+    lost, kept = Recorded([1], [0], [q], p, [1]), Recorded([1], [0], [q], p, [0, 0])
+    assert replacements([lost]) == 0  # there is one choice only
+    assert replacements([kept]) == pytest.approx(-0.8 / 0.16 ** 0.5)
+
+
 def test_right_ones_accept_what_the_overlap_says(cases):
     accepted, error, overlap = acceptance(*cases["C"])
     assert abs(accepted - overlap) < 3 * error < 0.2
@@ -70,10 +80,10 @@ def test_right_ones_accept_what_the_overlap_says(cases):
 
 def test_counts_accuse_those_whose_text_is_wrong_and_no_other(models):
     law, starts = second_token_law(models[0], SAMPLER, PROMPT), suspects(*models)
-    chance = {name: chi_square(law, second_tokens(starts[name], PROMPT, 500)) for name in "ABCEF"}
+    chance = {name: chi_square(law, second_tokens(starts[name], PROMPT, 500)) for name in "ABCEFG"}
     # E has another q, and says so. F is wrong, but not here: no draft was rejected before.
     # D's bias is so small that it takes more samples than these.
-    assert max(chance[name] for name in "AB") < 1e-3 < 0.01 < min(chance[name] for name in "CEF")
+    assert max(chance[name] for name in "ABG") < 1e-3 < 0.01 < min(chance[name] for name in "CEF")
 
 
 def test_chi_square_is_scipys():

@@ -1,7 +1,9 @@
-"""Who is wrong, and where? Three tests for a decoder on a model that is too large to enumerate.
+"""Who is wrong, and where? Tests for a decoder on a model that is too large to enumerate.
 
-    replay      every round again: what p and q should have been, from plain forwards of its text
-    row by row  the first row of a round whose p is not the plain forward's
+    replay      every round again: what p and q should have been, from plain forwards of its text;
+                the first row whose p is not the plain forward's
+    dice        are drafts draws from q, replacements from the residual, and are as many accepted
+                as the overlap says?
     counts      one position, many seeds: a chi-square against the exact law; it sees what is wrong
                 at this position, and nothing else
 
@@ -9,7 +11,7 @@ They look at the tokens, and at the record that chapter 01's loop leaves of each
 (ChainRound), not at its code. Decode and replay in float32: bfloat16 alone moves probabilities by
 a percent.
 
-`suspects` has six decoders to try them on. One is right, and one is exact but slow.
+`suspects` has seven decoders to try them on. One is right, and one is exact but slow.
 """
 
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ def record(steps, prompt, rounds):
     return found
 
 
-# ---------------------------------------------------------------- replay, and row by row
+# ---------------------------------------------------------------- replay, and its dice
 
 
 def distance(probs, others):
@@ -114,21 +116,41 @@ def acceptance(rounds, replays):
     return share, (share * (1 - share) / coins) ** 0.5, overlap / coins
 
 
-def draws(rounds):
-    """Are the drafts draws from the recorded q? -> how many standard deviations more often than q
-    says the draft was q's favourite."""
+def favourites(drawn):
+    """How many standard deviations more often than its law says a token was the law's favourite.
+
+    drawn: a list of tokens, each with its law (V,).
+    """
     more = variance = 0.0
-    for made in rounds:
-        for token, q in zip(made.drafted, made.draft_probs, strict=True):
-            best = float(q.max())
-            more += (int(q.argmax()) == token) - best
-            variance += best * (1 - best)
+    for token, law in drawn:
+        best = float(law.max())
+        more += (int(law.argmax()) == token) - best
+        variance += best * (1 - best)
     return more / max(variance, 1e-12) ** 0.5
+
+
+def draws(rounds):
+    """Are the drafts draws from the recorded q? -> see `favourites`."""
+    return favourites([pair for made in rounds
+                       for pair in zip(made.drafted, made.draft_probs, strict=True)])
+
+
+def replacements(rounds):
+    """Are the target's own tokens draws from the residual of the recorded p and q, or behind the
+    last draft from p? -> see `favourites`."""
+    drawn = []
+    for made in rounds:
+        n = len(made.tokens) - 1  # so many drafts were accepted
+        left = made.target_probs[n]
+        if n < len(made.drafted):
+            left = (left - made.draft_probs[n]).clamp(min=0)
+        drawn.append((made.tokens[-1], left / left.sum()))
+    return favourites(drawn)
 
 
 def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     """All of this for a decoder, from some texts of it -> first wrong row of the first text, the
-    largest distance of a recorded q, drafts a round, `acceptance`, `draws`.
+    largest distance of a recorded q, drafts a round, `acceptance`, `draws`, `replacements`.
 
     start(prompt, seed) -> Steps.
     """
@@ -137,7 +159,8 @@ def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     rounds, replays = sum(made, []), sum(again, [])
     off = max(off for found in replays for off in found.q_off)
     drafts = sum(len(one.drafted) for one in rounds) / len(rounds)
-    return first_wrong_row(again[0]), off, drafts, *acceptance(rounds, replays), draws(rounds)
+    return (first_wrong_row(again[0]), off, drafts, *acceptance(rounds, replays), draws(rounds),
+            replacements(rounds))
 
 
 # ---------------------------------------------------------------- counts at one position
@@ -180,7 +203,7 @@ def second_tokens(start, prompt, samples):
     return found
 
 
-# ---------------------------------------------------------------- six decoders
+# ---------------------------------------------------------------- seven decoders
 
 
 def stepping(steps, owner, **slips):
@@ -192,7 +215,7 @@ def stepping(steps, owner, **slips):
 
 
 def suspects(target, small, k=4, sampler=None):
-    """{"A": start(prompt, seed), ..}: chapter 01's chain, six times."""
+    """{"A": start(prompt, seed), ..}: chapter 01's chain, seven times."""
     chain, sampler = load("01").module("chain_specdec"), sampler or Sampler(1)
 
     def only_liked(drafter, root, k, sampler, dice):
@@ -213,6 +236,7 @@ def suspects(target, small, k=4, sampler=None):
         "E": {"draft": lambda drafter, root, k, _, dice: draft(
             drafter, root, k, Sampler(2), dice)},
         "F": {},
+        "G": {"residual": lambda target_probs, _: target_probs},
     }
     loops = {"F": changed(loop, "context.commit(rows, tokens)", (
         "context.commit([*rows, n + 1][:len(drafted) + 1], tokens)"))}
