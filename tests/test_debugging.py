@@ -12,8 +12,8 @@ from nanogpt.exact.debugging import (
     chi_square,
     draws,
     first_wrong_row,
+    not_owed,
     record,
-    replacements,
     replay,
     second_token_law,
     second_tokens,
@@ -59,13 +59,13 @@ def test_draws_finds_who_does_not_draw_from_q(cases):
     assert {name for name, (rounds, _) in cases.items() if abs(draws(rounds)) > 3.5} == {"B", "D"}
 
 
-def test_replacements_finds_who_has_another_residual(cases):
-    assert {name for name, (rounds, _) in cases.items() if abs(replacements(rounds)) > 3.5} == {"G"}
-    # By hand: a rejection, owed is token 1 alone; then all is accepted, and p is (.2, .8, 0).
+def test_what_was_not_owed_finds_who_has_another_residual(cases):
+    found = {name: not_owed(rounds) for name, (rounds, _) in cases.items()}
+    assert {name for name, (impossible, _) in found.items() if impossible} == {"G"}
+    # By hand: owed is token 1 alone; the third round has no rejection.
     p, q = torch.tensor([[0.2, 0.8, 0.0]] * 2), torch.tensor([1.0, 0.0, 0.0])
-    lost, kept = Recorded([1], [0], [q], p, [1]), Recorded([1], [0], [q], p, [0, 0])
-    assert replacements([lost]) == 0  # there is one choice only
-    assert replacements([kept]) == pytest.approx(-0.8 / 0.16 ** 0.5)
+    rounds = [Recorded([1], [0], [q], p, tokens) for tokens in ([1], [0], [0, 0])]
+    assert not_owed(rounds) == (1, 2)
 
 
 def test_right_ones_accept_what_the_overlap_says(cases):

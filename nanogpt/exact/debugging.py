@@ -116,41 +116,32 @@ def acceptance(rounds, replays):
     return share, (share * (1 - share) / coins) ** 0.5, overlap / coins
 
 
-def favourites(drawn):
-    """How many standard deviations more often than its law says a token was the law's favourite.
-
-    drawn: a list of tokens, each with its law (V,).
-    """
+def draws(rounds):
+    """Are the drafts draws from the recorded q? -> how many standard deviations more often than q
+    says the draft was q's favourite."""
     more = variance = 0.0
-    for token, law in drawn:
-        best = float(law.max())
-        more += (int(law.argmax()) == token) - best
-        variance += best * (1 - best)
+    for made in rounds:
+        for token, q in zip(made.drafted, made.draft_probs, strict=True):
+            best = float(q.max())
+            more += (int(q.argmax()) == token) - best
+            variance += best * (1 - best)
     return more / max(variance, 1e-12) ** 0.5
 
 
-def draws(rounds):
-    """Are the drafts draws from the recorded q? -> see `favourites`."""
-    return favourites([pair for made in rounds
-                       for pair in zip(made.drafted, made.draft_probs, strict=True)])
-
-
-def replacements(rounds):
-    """Are the target's own tokens draws from the residual of the recorded p and q, or behind the
-    last draft from p? -> see `favourites`."""
-    drawn = []
+def not_owed(rounds):
+    """Are the tokens behind a rejection draws from the residual of the recorded p and q? -> of how
+    many nothing was owed, for p was not above q, and how many there are."""
+    owed = []
     for made in rounds:
-        n = len(made.tokens) - 1  # so many drafts were accepted
-        left = made.target_probs[n]
+        n, token = len(made.tokens) - 1, made.tokens[-1]  # n drafts were accepted
         if n < len(made.drafted):
-            left = (left - made.draft_probs[n]).clamp(min=0)
-        drawn.append((made.tokens[-1], left / left.sum()))
-    return favourites(drawn)
+            owed.append(bool(made.target_probs[n][token] > made.draft_probs[n][token]))
+    return owed.count(False), len(owed)
 
 
 def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     """All of this for a decoder, from some texts of it -> first wrong row of the first text, the
-    largest distance of a recorded q, drafts a round, `acceptance`, `draws`, `replacements`.
+    largest distance of a recorded q, drafts a round, `acceptance`, `draws`, `not_owed`.
 
     start(prompt, seed) -> Steps.
     """
@@ -160,7 +151,7 @@ def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     off = max(off for found in replays for off in found.q_off)
     drafts = sum(len(one.drafted) for one in rounds) / len(rounds)
     return (first_wrong_row(again[0]), off, drafts, *acceptance(rounds, replays), draws(rounds),
-            replacements(rounds))
+            not_owed(rounds))
 
 
 # ---------------------------------------------------------------- counts at one position
