@@ -21,6 +21,7 @@ from collections import deque
 import numpy as np
 import torch
 
+from nanogpt.bench import by_past
 from tree_attention import Tree  # chapter 02
 
 # ---------------------------------------------------------------- one head's tree
@@ -134,6 +135,35 @@ def odds(votes, change=1 / 32):
                     - np.logaddexp(now + np.log(change), np.log(stay)))
         found.append(now)
     return found
+
+
+# ---------------------------------------------------------------- routers, on a finished text
+
+
+def by_record(steps):
+    """by_past, if each round takes the head whose trees hold more of the text so far."""
+    def best(past, root):
+        # Both heads drafted in each of these rounds, and by now the text says who was right for
+        # longer: root - one tokens of it are known. Of equal records, as in the first round, the
+        # surer head's.
+        return max((0, 1), key=lambda head: (
+            sum(min(steps[one].lengths[head], root - one) for one in past),
+            steps[root].means[head]))
+
+    return by_past(steps, best)
+
+
+def odds_of(steps):
+    """{position: `odds` when this token is known, of the prompt and the text}."""
+    first = min(steps)
+    told = odds([*steps[first].before, *(steps[root].vote for root in sorted(steps))])
+    return dict(zip(sorted(steps), told[len(steps[first].before):], strict=True))
+
+
+def by_letters(steps):
+    """by_past, if each round takes the head for which the letters speak."""
+    told = odds_of(steps)
+    return by_past(steps, lambda past, root: int(told[root] < 0))
 
 
 # ---------------------------------------------------------------- drafters for chapter 02's loop

@@ -24,10 +24,11 @@ from dual_draft_routing import (
     RoutedDrafter,
     RoutedLevels,
     best_nodes,
+    by_letters,
+    by_record,
     colder,
     drafters,
     mean_confidence,
-    odds,
     route,
     votes,
 )
@@ -181,36 +182,10 @@ def choices(step):
             "one head for both": 2}
 
 
-def by_record(steps):
-    """by_past, if each round takes the head whose trees hold more of the text so far."""
-    def best(past, root):
-        # Both heads drafted in each of these rounds, and by now the text says who was right for
-        # longer: root - one tokens of it are known. Of equal records, as in the first round, the
-        # surer head's.
-        return max((0, 1), key=lambda head: (
-            sum(min(steps[one].lengths[head], root - one) for one in past),
-            steps[root].means[head]))
-
-    return by_past(steps, best)
-
-
-def odds_of(steps):
-    """{position: `odds` when this token is known, of the prompt and the text}."""
-    first = min(steps)
-    told = odds([*steps[first].before, *(steps[root].vote for root in sorted(steps))])
-    return dict(zip(sorted(steps), told[len(steps[first].before):], strict=True))
-
-
 def surest_so_far(steps):
     """by_past, if each round takes the head that has promised more in all rounds and in this."""
     return by_past(steps, lambda past, root: route(
         [sum(steps[one].means[head] for one in [*past, root]) for head in (0, 1)]))
-
-
-def by_letters(steps):
-    """by_past, if each round takes the head for which the letters speak."""
-    told = odds_of(steps)
-    return by_past(steps, lambda past, root: int(told[root] < 0))
 
 
 def by_prompt(steps):

@@ -24,10 +24,13 @@ from dual_draft_routing import (  # chapter 03
     BothHeads,
     HeadDrafter,
     RecordLevels,
+    by_letters,
+    by_record,
     colder,
     confidence,
     drafters,
     mean_confidence,
+    odds_of,
     route,
     votes,
 )
@@ -60,8 +63,7 @@ from nanogpt.exact.enumeration import (
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, loop_bias
 from nanogpt.sampling import Dice, Sampler
-from routing_room import by_letters, by_record, odds_of  # chapter 03
-from train_heads import get_kinds
+from train_heads import get_kinds  # chapter 03
 from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 02
 
 # A row for each prefix (the trie), or the second tree behind the first (side by side).

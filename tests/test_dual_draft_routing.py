@@ -18,6 +18,7 @@ from dual_draft_routing import (
     RoutedDrafter,
     grow_tree,
     odds,
+    odds_of,
 )
 from merged_trees import prefixes
 from nanogpt.bench import gain
@@ -206,7 +207,7 @@ def test_letters_by_hand():
     steps = {7 + i: routing_room.Proposal([0, 1], [], vote=math.log(vote),
                                           before=[0.0, math.log(5), math.log(.5)])
              for i, vote in enumerate((1, 2 / 9, 1, 1))}
-    assert [round(math.exp(one), 2) for one in routing_room.odds_of(steps).values()] == [
+    assert [round(math.exp(one), 2) for one in odds_of(steps).values()] == [
         1.96, .46, .49, .51]
     assert routing_room.rounds_by(steps, routing_room.LETTERS) == [0, 1, 1]
     assert routing_room.rounds_by(steps, routing_room.PROMPT) == [0, 0, 0, 0]
