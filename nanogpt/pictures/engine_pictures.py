@@ -103,7 +103,7 @@ def draw_crowd(found, drafts=CROWD):
             ax.annotate(f"{gains[n]:.2f}x", (list(fast)[n], gains[n]), (5, -15 if k == 8 else 5),
                         textcoords="offset points", color=color, fontsize=10)
     ax.legend(frameon=False, labelcolor="linecolor", loc=(0.01, 0.12))
-    ax.set(xscale="log", xlim=(0.9, 1.6 * max(fast)), ylim=(0.9, None))
+    ax.set(xscale="log", xlim=(0.9, 1.6 * max(fast)), ylim=(0.8, None))
     ax.set_xticks(list(fast), list(fast))
     ax.minorticks_off()
     return plain_frame(ax, "In a crowd drafts bring less, and long chains lose most",
