@@ -271,7 +271,7 @@ def draw_lengths(ax, toy, real, title):
                     color=FAMILIES[name.partition(",")[0]], markersize=4, elinewidth=1, label=name)
     ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), frameon=False, labelcolor="linecolor")
     say(ax, 0.7, 33, "bars: two standard errors", ha="left", color=INK)
-    plain_frame(ax, title, "drafts in the chain, K", "% more than chapter 01's rule")
+    plain_frame(ax, title, "drafts in the chain, K", "% more tokens a round")
     ax.set_xlim(0.5, max(gains) + 0.7)
     ax.set_xticks(list(gains))
     return ax
