@@ -50,7 +50,7 @@ def draw_says(known):
 
 
 LINES = {  # of draw_found: {method: its colour, and where its name stands}
-    "knows p": (GREY, (2.1, 16.2)), "one head for both": (BLUE, (0.03, 10.7)),
+    "knows the kind": (GREY, (1.6, 16.2)), "one head for both": (BLUE, (0.03, 10.7)),
     LETTERS: (INK, (1.05, 8.4)), "the surer head": (ORANGE, (3.05, 5.2)),
     "its record": (SKY, (2.1, -1.2)), PROMPT: (RED, (1.2, -3.6))}
 
@@ -66,11 +66,11 @@ def draw_found(found, baseline="code head"):
         ax.errorbar(xs, means, errors, color=color, marker="o", markersize=4, elinewidth=0.8,
                     linestyle="none")
         # A kind that stays is no further length: no line leads there.
-        ax.plot(xs[:-1], means[:-1], "--" if name == "knows p" else "-", color=color)
+        ax.plot(xs[:-1], means[:-1], "--" if name == "knows the kind" else "-", color=color)
         ax.text(*place, name.removesuffix(" for both"), color=color, fontsize="small")
     ax.axhline(0, color=INK, linewidth=1.4)
     ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"])
-    return plain_frame(ax, "Letters that fade tell the kind; one head needs no router",
+    return plain_frame(ax, "Letters tell the kind, but late; one head needs no router",
                        "tokens until the kind changes", "% more tokens than the code head")
 
 

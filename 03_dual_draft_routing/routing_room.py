@@ -125,7 +125,7 @@ def target_expects(context, tree, sampler):
     return sum(paths[1:])
 
 
-def propose_everywhere(target, heads, text, first, sampler):
+def propose_everywhere(target, heads, text, first, sampler, kind=0):
     """trees_everywhere -> {position: Proposal}; of the two first heads' trees with target_expects,
     and `votes`. heads: HeadDrafters."""
     found, context = {}, Context(target, text[:first])
@@ -134,7 +134,7 @@ def propose_everywhere(target, heads, text, first, sampler):
     for root, trees, scores in trees_everywhere(target, BothHeads(heads), text, first):
         due = [target_expects(context, tree, sampler) for tree in trees[:2]]
         found[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
-                               [mean_confidence(s) for s in scores], due=due,
+                               [mean_confidence(s) for s in scores], kind, due=due,
                                vote=vote[root], before=vote[:first])
         context.commit([0], [text[root]])
     return found
@@ -144,10 +144,11 @@ def tell(kinds, target, heads, sampler):
     """24 plain texts of each kind, 128 tokens behind their prompts -> {kind: propose_everywhere of
     each}."""
     known = {}
-    for kind in ("verse", "code"):
+    for number, kind in enumerate(("verse", "code")):
         prompts = held_out_prompts(kinds[kind], 24)
         known[kind] = [
-            propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]), sampler)
+            propose_everywhere(target, drafters(heads.values()), text, len(prompts[0]), sampler,
+                               number)
             for text in plain_texts(target, prompts, sampler)]
     return known
 
@@ -166,9 +167,10 @@ def named_right(kinds, target, heads, prompts_of=held_out_prompts):
 PROMPT = "the prompt"  # for whom do its letters speak?
 LETTERS = "the letters"  # of the prompt and of the text so far
 ROUTERS = ("verse head", "code head", "the surer head", "the surest so far", "its record", PROMPT,
-           LETTERS, "one head for both", "knows p", "the oracle")
+           LETTERS, "knows the kind", "one head for both", "knows p", "the oracle")
 GAINS = (*((router, "code head") for router in ROUTERS if router != "code head"),
          *((router, "one head for both") for router in (LETTERS, PROMPT, "knows p", "the oracle")),
+         ("knows the kind", LETTERS), ("knows the kind", "one head for both"),
          (LETTERS, "the surer head"), (LETTERS, "its record"), (PROMPT, LETTERS),
          ("knows p", PROMPT), ("knows p", LETTERS))
 
@@ -176,6 +178,7 @@ GAINS = (*((router, "code head") for router in ROUTERS if router != "code head")
 def choices(step):
     """Which head does each router keep?"""
     return {"verse head": 0, "code head": 1,
+            "knows the kind": step.kind,
             "the surer head": route(step.means[:2]),
             "knows p": route(step.due),  # the target's probabilities, and not its draws
             "the oracle": route(step.lengths[:2]),
