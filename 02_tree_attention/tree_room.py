@@ -99,20 +99,27 @@ def drawn_chances(target_logits, draft_logits, T):
     return float(torch.minimum(p, q).sum(-1).mean()), float(second.sum(-1).mean())
 
 
-def one_draft_accepted(target_logits, draft_logits, T):
-    """How often is one draft accepted at temperature T > 0? -> {how it comes and is judged: the
-    mean over n places}. (n, V) each."""
+def raced(p, q, children, draws=50):
+    """Draws as races: each token has an exponential time E, and the smallest E / p wins. Target and
+    drafter use the same times, and the first so many of the drafter's race are its children. How
+    often is the target's winner among them? p, q (n, V) -> the mean over n places and the draws."""
+    hits, generator = 0.0, torch.Generator().manual_seed(0)
+    for _ in range(draws):
+        times = torch.empty_like(p).exponential_(generator=generator)
+        guesses = (times / q).topk(children, largest=False).indices
+        hits += float((guesses == (times / p).argmin(-1, keepdim=True)).any(-1).float().mean())
+    return hits / draws
+
+
+def accepted(target_logits, draft_logits, T):
+    """How often is the one child, or one of two, accepted at temperature T > 0? -> {how they come
+    and are judged: two means over n places}. (n, V) each."""
     p, q = (Sampler(T)(logits) for logits in (target_logits, draft_logits))
-    # A draw as a race: each token has an exponential time E, and the smallest E / p wins. With the
-    # same times x wins both races if E_x max(p_y / p_x, q_y / q_x) is below every other E_y; the
-    # smallest of exponential times is that of x with its share of all rates, 1 / their sum.
-    rates = torch.maximum(p[:, None] / p[..., None].clamp(min=1e-30),
-                          q[:, None] / q[..., None].clamp(min=1e-30))  # (n, x, y)
-    found = {"drawn, p/q": torch.minimum(p, q).sum(-1),
-             "drawn with the target's dice, the walk": (1 / rates.sum(-1)).sum(-1),
-             "picked, the walk": p.gather(1, q.argmax(-1, keepdim=True)),
-             "drawn with dice of its own, the walk": (p * q).sum(-1)}
-    return {how: float(accepted.mean()) for how, accepted in found.items()}
+    first, second = drawn_chances(target_logits, draft_logits, T)
+    best = p.gather(1, q.topk(2).indices).mean(0)
+    return {"drawn, p/q and multi-round": (first, first + second),
+            "raced with the target's times, the walk": (raced(p, q, 1), raced(p, q, 2)),
+            "picked, the walk": tuple(best.cumsum(0).tolist())}
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -97,7 +97,7 @@ def draw_theorem(p, q, law):
     accept, owed = (p / q).clamp(max=1), (p - q).clamp(min=0)
     fair = q * accept
     for ax, sent, title in zip(axes, (q, law), (
-            "The judge is told the law: p", "Told q; token 0 is always sent"), strict=True):
+            "Drafts drawn from q, judge told q", "Told q, token 0 is always sent"), strict=True):
         accepted = sent * accept
         drawn = (1 - accepted.sum()) * owed / owed.sum()
         for x, (blue, orange) in enumerate(zip(accepted.tolist(), drawn.tolist(), strict=True)):

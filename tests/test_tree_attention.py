@@ -271,13 +271,16 @@ def test_tree_drafting_gpt_sees_only_its_own_branch():
     assert not tree.draft_probs[10:].any()
 
 
-def test_one_draft_by_hand_and_by_races():
-    """Of the lesson's four letters; the races are run."""
+def test_one_child_or_two_by_hand():
+    """Of the lesson's four letters. x wins both races if E_x max(p_y / p_x, q_y / q_x) is the
+    smallest; that of exponential times is x's with its share of all rates, 1 / their sum."""
     p, q = torch.tensor([[0.1, 0.5, 0.3, 0.1]]), torch.tensor([[0.4, 0.3, 0.1, 0.2]])
-    drawn, shared, picked, alone = tree_room.one_draft_accepted(p.log(), q.log(), 1).values()
-    assert (drawn, picked, alone) == pytest.approx((0.6, 0.1, 0.24))
-    times = torch.empty(100_000, 4).exponential_(generator=torch.Generator().manual_seed(0))
-    same = ((times / p).argmin(-1) == (times / q).argmin(-1)).float().mean()
-    assert shared == pytest.approx(float(same), abs=0.01)
-    certain = torch.tensor([[0.0, -torch.inf]])  # what has no probability never wins
-    assert list(tree_room.one_draft_accepted(certain, certain, 1).values()) == [1] * 4
+    found = tree_room.accepted(p.log(), q.log(), 1)
+    assert [found[how] for how in found if "raced" not in how] == [
+        pytest.approx((0.6, 0.85)), pytest.approx((0.1, 0.6))]
+    many = (p.expand(2000, 4), q.expand(2000, 4))
+    both = sum(1 / sum(max(p[0, y] / p[0, x], q[0, y] / q[0, x]) for y in range(4))
+               for x in range(4))
+    assert tree_room.raced(*many, 1) == pytest.approx(float(both), abs=0.01)
+    assert tree_room.raced(*many, 4) == 1
+    assert tree_room.raced(many[0], many[0], 1) == 1
