@@ -163,13 +163,14 @@ class Hunt:
         if self.found.loop is not CHAIN:
             print("The kit replays chapter 01's chains only.")
             return
-        place, off, _, accepted, error, overlap, favourite = debugging.evidence(
+        place, off, _, accepted, error, overlap, favourite, (free, own) = debugging.evidence(
             lambda prompt, seed: self.steps(self.found, prompt, WARM, seed), self.prompt,
             self.m.target, self.m.small, WARM)
         print("first wrong p: " + ("round {}, row {}".format(*place) if place else "none")
               + f"; q off by {off:.2f}; accepted {accepted:.2f} (one standard error: "
               f"{error:.2f}), the overlap says {overlap:.2f}; "
-              f"drafts are q's favourite {favourite:+.1f} standard deviations too often")
+              f"drafts are q's favourite {favourite:+.1f} standard deviations too often; of {own} "
+              f"tokens behind a rejection {free} were not owed")
 
     def counts(self):
         law = debugging.second_token_law(self.m.target, WARM, self.prompt)
