@@ -102,13 +102,14 @@ def drawn_chances(target_logits, draft_logits, T):
 def raced(p, q, children, draws=50):
     """Draws as races: each token has an exponential time E, and the smallest E / p wins. Target and
     drafter use the same times, and the first so many of the drafter's race are its children. How
-    often is the target's winner among them? p, q (n, V) -> the mean over n places and the draws."""
-    hits, generator = 0.0, torch.Generator().manual_seed(0)
+    often is the target's winner the first, one of the first two, ..? p, q (n, V) -> the means over
+    n places and the draws, a list."""
+    hits, generator = torch.zeros(children), torch.Generator().manual_seed(0)
     for _ in range(draws):
         times = torch.empty_like(p).exponential_(generator=generator)
         guesses = (times / q).topk(children, largest=False).indices
-        hits += float((guesses == (times / p).argmin(-1, keepdim=True)).any(-1).float().mean())
-    return hits / draws
+        hits += (guesses == (times / p).argmin(-1, keepdim=True)).cumsum(-1).float().mean(0)
+    return (hits / draws).tolist()
 
 
 def accepted(target_logits, draft_logits, T):
@@ -118,8 +119,8 @@ def accepted(target_logits, draft_logits, T):
     first, second = drawn_chances(target_logits, draft_logits, T)
     best = p.gather(1, q.topk(2).indices).mean(0)
     return {"drawn, p/q and multi-round": (first, first + second),
-            "raced with the target's times, the walk": (raced(p, q, 1), raced(p, q, 2)),
-            "picked, the walk": tuple(best.cumsum(0).tolist())}
+            "raced with the target's times, the walk": raced(p, q, 2),
+            "picked, the walk": best.cumsum(0).tolist()}
 
 
 # ---------------------------------------------------------------- what goes wrong

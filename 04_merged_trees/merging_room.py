@@ -152,8 +152,7 @@ def everywhere(budgets, places):
             found = accepted(trees, scores, text[root + 1:], kind, n)
             known[n][kind, i][root] = Drafted(
                 *zip(*found.values(), strict=True), kind, future=text[root + 1:],
-                vote=vote[root], before=vote[:min(known[n][kind, i], default=root)],
-                trees=trees[:2], scores=scores[:2])
+                vote=vote[root], before=vote[:root], trees=trees[:2], scores=scores[:2])
     return list(found), known
 
 
@@ -214,12 +213,12 @@ RIVALS = ("the surer head", "its record", "the letters", "side by side", "trie i
           "trie, mean", "trie by letters", "prompt's own head", "one head for both")
 
 
-def print_rows(found, budgets, rivals=RIVALS):
-    """How far the trie is ahead of each rival. found: of row_for_row."""
+def print_rows(found, budgets, rivals=RIVALS, ours="trie"):
+    """How far one method is ahead of each rival. found: of row_for_row."""
     cli.print_table(
-        ["the trie writes more than", *(f"{n} rows" + (kind == CHANGING) * ", changing"
+        [f"the {ours} writes more than", *(f"{n} rows" + (kind == CHANGING) * ", changing"
                                         for kind in found for n in budgets)],
-        [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n]["trie"], tables[n][name],
+        [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n][ours], tables[n][name],
                                                      1 + (kind == KEPT)))
                   for kind, tables in found.items() for n in budgets)] for name in rivals])
 

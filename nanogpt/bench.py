@@ -363,7 +363,7 @@ class Proposal:
     """Several drafters' trees below one token of a text: for each the accepted drafts (the target's
     own token not counted) and the mean confidence. kind: of the text; due: how many
     drafts of each tree the target expects to accept, if it was asked; future: the tokens that come
-    next, for who asks for them; vote: this token's, see `votes`; before: those of the prompt."""
+    next, for who asks for them; vote: this token's, see `votes`; before: those of all before it."""
 
     lengths: list
     means: list

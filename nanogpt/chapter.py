@@ -58,6 +58,11 @@ class Cast:
         return getattr(self, name)
 
 
+def written(budget):
+    """A loop's budget as its name has it: (2, 2, 1), in a file [2, 2, 1], is 2-2-1, and 4 is 4."""
+    return "-".join(map(str, budget)) if isinstance(budget, list | tuple) else str(budget)
+
+
 @dataclass(frozen=True)
 class Loop:
     """One decoder: which drafter, which rule, which loop.
@@ -99,9 +104,7 @@ class Loop:
 
     def title(self, budget):
         """The name with its budget. (2, 2, 1) is written 2-2-1."""
-        if isinstance(budget, tuple):
-            budget = "-".join(map(str, budget))
-        return self.name.format(budget)
+        return self.name.format(written(budget))
 
     def steps(self, m, budget, prompt, sampler, dice):
         """Decode -> a generator of Steps. prompt: a list of token ids."""

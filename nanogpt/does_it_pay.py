@@ -36,7 +36,7 @@ from nanogpt.bench import (
     ratio_error,
     summarize,
 )
-from nanogpt.chapter import chapters
+from nanogpt.chapter import chapters, written
 from nanogpt.checkpoint import write_whole
 from nanogpt.data import untouched_prompts
 from nanogpt.device import device_name
@@ -348,9 +348,8 @@ def together(names, methods):
         line = methods[name]
         loops[(line["chapter"], line["loop"]) if "loop" in line else (name, "")].append(
             line.get("budget"))
-    return [f"{chapter} {loop}".strip().format(" / ".join(
-        "-".join(map(str, b)) if isinstance(b, list | tuple) else str(b) for b in budgets))
-        for (chapter, loop), budgets in loops.items()]
+    return [f"{chapter} {loop}".strip().format(" / ".join(map(written, budgets)))
+            for (chapter, loop), budgets in loops.items()]
 
 
 def briefly(name, family):

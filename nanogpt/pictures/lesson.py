@@ -22,6 +22,7 @@ from IPython.display import Markdown, display
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from nanogpt import does_it_pay
+from nanogpt.chapter import written
 from nanogpt.cli import print_table
 from nanogpt.data import held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import collect, plain_decode
@@ -114,9 +115,8 @@ def standings(loops):
         best = does_it_pay.best_of_all(files, T, lambda line: f"{line['chapter']} {line['loop']}")
         columns.append([])
         for name, fast, _ in map(best.get, loops.values()):
-            budget = does_it_pay.table_of(files["epyc"], T)[name]["budget"]
-            shape = "-".join(map(str, budget if isinstance(budget, list) else [budget]))
-            columns[-1].append(" ".join([f"{shape}:", *(f"{one:.2f}x" for one in fast.values())]))
+            budget = written(does_it_pay.table_of(files["epyc"], T)[name]["budget"])
+            columns[-1].append(" ".join([f"{budget}:", *(f"{one:.2f}x" for one in fast.values())]))
     print_table(["budget: EPYC, Xeon", *(f"T = {T}" for T in maps.WARM)],
                 list(zip(loops, *columns, strict=True)))
 
