@@ -74,3 +74,16 @@ class NgramDraft:
                 probs[follower] = p
             self.known[context] = (probs if probs.any() else torch.ones_like(probs)).log()
         return self.known[context]
+
+
+class NgramLevels(NgramDraft):
+    """The same, asked about a whole level of a tree at once: a model for chapter 02's trees."""
+
+    def level(self, tokens, parents):
+        """n new nodes, their tokens and their parents' rows -> (n, V) logits after each."""
+        if parents == [-1]:  # the root: a new tree
+            self.paths = []  # of each row, the text that ends there
+        self.paths += [(*(self.paths[parent] if parent >= 0 else self.committed), token)
+                       for token, parent in zip(tokens, parents, strict=True)]
+        return torch.stack([self.after(path[-self.table.longest:])
+                            for path in self.paths[-len(tokens):]])

@@ -16,6 +16,7 @@ from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.model import KVCache
 from nanogpt.sampling import Sampler
+from text_table import NgramLevels  # chapter 01
 from tree_attention import (
     Tree,
     TreeBigram,
@@ -62,6 +63,15 @@ LOOPS = [
          TreeDrafter(TreeBigram(m.pairs, m.target.config.vocab_size), shape, sampler, dice),
          speculate, multi_round, budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),),
          family="bigram", drawn=True, proof=((2,), (2, 1)), grow=grow_shape),
+    Loop("4-gram, chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(NgramLevels(m.table, m.target.config.vocab_size), (1,) * k, sampler, dice),
+         speculate, multi_round, budgets=(4,), contest=(4, 6, 8, 12), family="4-gram",
+         drawn=True),
+    Loop("4-gram, drawn tree {}", lambda m, shape, sampler, dice:
+         TreeDrafter(NgramLevels(m.table, m.target.config.vocab_size), shape, sampler, dice),
+         speculate, multi_round, budgets=((2, 2, 1, 1),),
+         contest=((2, 1, 1, 1), (2, 2, 1, 1), (2, *(1,) * 7)),
+         family="4-gram", drawn=True, proof=((2,), (2, 1))),
 ]
 
 # ---------------------------------------------------------------- one round, exactly

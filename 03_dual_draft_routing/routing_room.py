@@ -56,7 +56,14 @@ from train_heads import (
     heads_for_decoding,
     random_heads,
 )
-from tree_attention import TreeDrafter, multi_round, speculate, verify, walk  # chapter 02
+from tree_attention import (  # chapter 02
+    TreeDrafter,
+    best_shape,
+    multi_round,
+    speculate,
+    verify,
+    walk,
+)
 
 MODELS = {
     "heads": Model(  # two draft heads on the target
@@ -94,8 +101,13 @@ LOOPS = [
          greedy=True, grow=grow_drawn_head),
     Loop("one head, drawn tree {}", lambda m, shape, sampler, dice:
          TreeDrafter(HeadLevels(m.head), shape, sampler, dice), speculate, multi_round,
-         budgets=((2, 2, 1, 1),), contest=((2, 1, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2)),
+         budgets=((2, 2, 1, 1),),
+         contest=((2, 1, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2), (2, *(1,) * 7)),
          family="one head", drawn=True, proof=((2,), (2, 1)), grow=grow_drawn_head),
+    # How often a first drawn child is accepted, and a second one behind it: as in chapter 02.
+    Loop("one head, chain with side shoots, {} drafts", lambda m, n, sampler, dice:
+         TreeDrafter(HeadLevels(m.head), best_shape(n, (0.75, 0.1)), sampler, dice), speculate,
+         multi_round, budgets=(14,), contest=(10, 14), family="one head", drawn=True, proof=(2,)),
     Loop("head 1 alone, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(HeadLevels(m.heads[0]), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(4,), contest=(4, 6, 8), family="half of two heads", drawn=True, greedy=True,

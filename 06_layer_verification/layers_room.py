@@ -69,7 +69,7 @@ from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import Tables, bias_and_length, tables
 from nanogpt.sampling import Sampler
 from single_step_rules import KSEQ, RRS, rejection_rounds, smallest_rho
-from text_table import NgramDraft  # chapter 01
+from text_table import NgramDraft, NgramLevels  # chapter 01
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
 VOCAB, BRANCHING = 15, 2  # of Table 1, as
@@ -147,7 +147,7 @@ LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
         name=f"one head, two chains of {{}}, {name}", family="one head",
         drafter=sampled("multi-chain", 2, 20, head_levels), grow=grow_sampled_head)
       for name, contest in (("LV + K-SEQ", (2, 3, 4, 6)), ("GBV", (4,)), ("TRV", (4,)))),
-    # Each drafter of the other chapters under the better rule of a chain, in its own loop.
+    # Each drafter under the better rule of a chain: in chapter 01's loop, and then in 02's.
     Loop("chain of {}, bigram, block verification",
          lambda m, k, sampler, dice: BigramDraft(m.pairs, m.target.config.vocab_size),
          speculate_chain, block_verification, budgets=(4,), contest=(2, 3, 4, 6), family="bigram",
@@ -156,6 +156,9 @@ LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
          lambda m, k, sampler, dice: NgramDraft(m.table, m.target.config.vocab_size),
          speculate_chain, block_verification, budgets=(4,), contest=(4, 6, 8, 12, 16),
          family="4-gram", drawn=True),
+    judged_as_a_block("57K GPT", gpt_levels, (4, 6, 8, 12)),
+    judged_as_a_block("4-gram", lambda m: NgramLevels(m.table, m.target.config.vocab_size),
+                      (4, 6, 8, 12)),
     judged_as_a_block("one head", head_levels, (4, 6, 8, 12, 16), grow_drawn_head),
     judged_as_a_block("routed heads", lambda m: RoutedLevels(m.heads), (4, 6, 8, 12, 16),
                       family="two heads"),
