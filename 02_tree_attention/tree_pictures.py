@@ -19,7 +19,8 @@ from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from tree_room import LOOPS
+from tree_attention import best_shape, expected_by_shape
+from tree_room import CHANCES, LEVEL, LOOPS
 
 
 def draw_turns(p, q, tokens):
@@ -84,3 +85,37 @@ def draw_worth(found):
     ax.set(xlim=(0, 1.22), ylim=(0.4, 1), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
     return plain_frame(ax, "The warmer the text, the more picks one draw is worth", "temperature",
                        "one is accepted")
+
+
+def best_speeds(nodes, chances=CHANCES, level=LEVEL):
+    """What the best chain and the best tree bring, at each price of a node -> two lists of
+    (speed-up, drafts, levels).
+
+    A round costs 1 plain step, `level` for each of its levels, and a node's price for each draft.
+    nodes: prices in plain steps; chances: see tree_attention.expected_by_shape.
+    """
+    sizes = [(levels, n) for levels in range(1, 13) for n in range(levels, 49)]
+    lists = []
+    for kind in (chances[:1], chances):
+        tokens = {(levels, n): expected_by_shape(best_shape(n, kind, levels), kind)
+                  for levels, n in sizes}
+        lists.append([max((tokens[levels, n] / (1 + level * levels + node * n), n, levels)
+                          for levels, n in sizes) for node in nodes])
+    return lists
+
+
+def draw_cheap_nodes(here):
+    """The best chain and the best tree over the price of a node. here: what one costs, (low, high).
+    -> Axes"""
+    nodes = [10 ** (-3 + i / 20) for i in range(41)]
+    ax, (chains, trees) = new_axes(height=3.2), best_speeds(nodes)
+    for line, color, name, side in ((trees, BLUE, "best tree", "bottom"),
+                                    (chains, INK, "best chain", "top")):
+        ax.semilogx(nodes, [speed for speed, *_ in line], color=color, linewidth=2.5)
+        ax.text(nodes[0] * 1.15, line[0][0] - (side == "top") * 0.06, name, color=color, va=side)
+    ax.axvspan(*here, color=GREY, alpha=0.4, linewidth=0)
+    ax.text(here[0] * 0.95, 1.1, "a node here", color=FAINT, ha="right")
+    ax.set(xlim=(nodes[0], nodes[-1]), ylim=(1, 2.9), xticks=[0.001, 0.01, 0.1],
+           xticklabels=["1/1000", "1/100", "1/10"])
+    return plain_frame(ax, "Trees live on cheap nodes", "price of a node, in plain steps",
+                       "times as fast as plain")

@@ -11,6 +11,7 @@ from matplotlib.patheffects import withStroke
 
 from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
 from layer_verification import LayerVerification
+from nanogpt.bench import two_standard_errors
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES
@@ -278,25 +279,26 @@ def draw_lengths(ax, toy, real, title):
 
 
 def draw_gains(found, title):
-    """Tokens a round of several judges: TV's in grey, and from there to the judge's.
+    """Tokens a round of several judges, with two standard errors; TV's in grey, and from there on.
 
     found: {name: (TV's tokens on each tree or None, the judge's)}
     """
-    ax = new_axes(height=3.0)
+    ax = new_axes(height=4.2)
     for y, (before, after) in enumerate(found.values()):
-        more, after = "", after.mean()
+        more = ""
         if before is not None:
             before = before.mean()
-            more = f" (+{100 * (after / before - 1):.0f} %)"
-            ax.plot([before, after], [y, y], color=tint(BLUE, 0.5), linewidth=4)
+            more = f" (+{100 * (after.mean() / before - 1):.0f} %)"
+            ax.plot([before, after.mean()], [y, y], color=tint(BLUE, 0.5), linewidth=4)
             ax.plot(before, y, "o", color=GREY, markersize=9)
             say(ax, before, y, f"TV {before:.2f}  ", ha="right", color=FAINT)
-        ax.plot(after, y, "o", color=BLUE, markersize=9)
-        say(ax, after, y, f"  {after:.2f}{more}", ha="left")
+        ax.errorbar(after.mean(), y, xerr=two_standard_errors(after), fmt="o", color=BLUE,
+                    markersize=9)
+        say(ax, after.mean(), y - 0.36, f"{after.mean():.2f}{more}")
     plain_frame(ax, title, "tokens a round (not from 0)")
     ax.set_yticks(range(len(found)), list(found))
     ax.invert_yaxis()
-    ax.margins(x=0.55, y=0.15)
+    ax.margins(x=0.2, y=0.12)
     ax.grid(visible=False)
     return ax
 

@@ -50,7 +50,8 @@ from nanogpt.three_numbers import alpha_of
 # plain decoding is fastest in float32. again/: the same in another hour; on the EPYC, which was
 # twice as fast then, without the 4-gram and some others, on the Xeon at T = 0 and 1. Prompts and
 # seeds are the same, but rounding is not, so at the first near tie a text parts from the other
-# machine's.
+# machine's. one_loop/: on the EPYC, chains and trees of all drafters in chapter 02's loop, on 72
+# prompts; and some chains of chapter 01's loop that ran among them.
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
@@ -238,6 +239,22 @@ def speedups(found, T):
     return lines
 
 
+def divided(found, first, step):
+    """A contest in two -> with the texts first, first + step, .. alone, and with all others.
+
+    To choose on the ones and judge on the others: who is picked as the best on some texts owes them
+    a part to luck.
+    """
+    def part(inside):
+        tables = {T: table | {"methods": {name: line | {
+            key: [value for i, value in enumerate(line[key]) if (i % step == first) == inside]
+            for key in ("rounds", "ms")} for name, line in table["methods"].items()}}
+            for T, table in found["tables"].items()}
+        return found | {"tables": tables}
+
+    return part(True), part(False)
+
+
 def taus(found, T, chapter, loop):
     """{budget: tokens a round} of a loop of a chapter, budgets as the file has them."""
     fast = speedups(found, T)
@@ -255,7 +272,8 @@ def three_numbers(found, T, chain):
     rises = [(n - 1, (ms - curve[0][1]) / step) for n, ms in curve if n <= 32]
     slope = sum(x * y for x, y in rises) / sum(x * x for x, _ in rises)
     return (line["verbs"][0] / line["drafts"] / step, 1 / max(slope, 1e-6),
-            alpha_of(tokens, line["budget"]))
+            alpha_of(tokens, line["budget"] if isinstance(line["budget"], int)
+                     else len(line["budget"])))
 
 
 def tau_error(found, T, name):

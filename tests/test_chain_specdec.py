@@ -23,7 +23,7 @@ from nanogpt.decoding import collect
 from nanogpt.does_it_pay import load_contests
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.sampling import Dice, Sampler
-from text_table import NgramDraft, TextTable
+from text_table import NgramDraft, NgramLevels, TextTable
 
 
 def test_expected_tokens_against_enumeration():
@@ -71,6 +71,21 @@ def test_an_ngram_looks_back_over_text_root_and_drafts():
     assert drafter.logits(2).exp().tolist() == pytest.approx([1 / 4, 0, 0, 1 / 4])
     drafter = NgramDraft(TextTable(3), vocab_size=4)
     assert drafter.logits(2).softmax(-1).tolist() == [1 / 4] * 4  # never seen
+
+
+def test_a_node_of_an_ngrams_tree_answers_as_the_end_of_its_path():
+    """Two children and one below each; and a second tree forgets the first."""
+    table = TextTable(3)
+    table.read([1, 2, 3, 0, 2, 0, 1, 3, 2])
+    drafter, alone = NgramLevels(table, vocab_size=4), NgramDraft(table, vocab_size=4)
+    for text in ([3, 1], [0]):
+        drafter.observe(text)
+        alone.observe(text)
+        levels = [((2,), [-1]), ((0, 1), [0, 0]), ((3, 2), [2, 1])]
+        rows = torch.cat([drafter.level(*level) for level in levels])
+        for row, path in zip(rows, [(2,), (2, 0), (2, 1), (2, 1, 3), (2, 0, 2)], strict=True):
+            assert torch.equal(row, [alone.logits(token) for token in path][-1])
+            alone.ahead = ()
 
 
 # ---------------------------------------------------------------- the lesson's numbers, by hand

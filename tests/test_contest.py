@@ -248,6 +248,18 @@ def test_level_is_what_the_same_texts_cannot_tell_apart():
     assert (more, error) == pytest.approx((0.5 / 16, 0.1 / 8))  # of two, 2 se: their distance
 
 
+def test_who_was_chosen_on_some_texts_is_judged_on_the_others():
+    """The first text alone, and the second: rounds and milliseconds, of plain decoding, too."""
+    one, other = does_it_pay.divided(contest(), 0, 2)
+    for part, text in (one, 0), (other, 1):
+        for name, (_, _, rounds, ms) in LINES.items():
+            line = part["tables"]["1"]["methods"][name]
+            assert (line["rounds"], line["ms"]) == ([rounds[text]], [ms[text]])
+    assert speedups(one, 1)["plain, bfloat16"][2] == speedups(other, 1)["plain, bfloat16"][2] == 1
+    head = [speedups(part, 1)["03 one head, 8 nodes"][2] for part in (one, other)]
+    assert head[0] != head[1]
+
+
 def test_everybody_stands_in_a_group():
     assert groups(contest(), 1) == {
         "all": list(LINES), "picked": ["03 one head, 8 nodes"],
@@ -387,7 +399,9 @@ def test_the_map_has_a_curve_for_the_best_loop_of_each_family_and_a_point_for_al
     assert maps.fastest(contest(lines=another), 1) == {
         "57K GPT": ("05 chain of 9, 57K GPT", ("05", "chain of {}, 57K GPT")),
         "one head": ("03 one head, 8 nodes", ("03", "one head, {} nodes"))}
-    ax = maps.draw_map(contest(), 1, "title")
+    ax = maps.draw_map(contest(), 1, "title", {"01 chain of 4, 57K GPT": "this one"})
+    label, = (text for text in ax.texts if text.get_text() == "this one")
+    assert label.xy == pytest.approx((20.5 / 8, 4))
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts == ["1  57K GPT: chain of 2: 1.60x", "2  one head: 8 nodes: 1.52x"]
     grey, = (line for line in ax.lines if line.get_color() == GREY and line.get_marker() == "o")

@@ -108,8 +108,8 @@ def texts():
     return found
 
 
-FILES = load_contests() | {f"{name}, again": found for name, found in load_contests(
-    MEASURED / "again").items()}
+FILES = load_contests() | {f"{name}, {folder}": found for folder in ("again", "one_loop")
+                           for name, found in load_contests(MEASURED / folder).items()}
 
 
 @pytest.mark.parametrize("path, text", [pytest.param(path, text, id=str(path.relative_to(ROOT)))

@@ -101,6 +101,12 @@ def contest():
     return does_it_pay.load_contest(does_it_pay.MEASURED / "epyc.json")
 
 
+@cache
+def one_loop():
+    """The stored contest of all drafters in chapter 02's loop, on the EPYC."""
+    return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / "epyc.json")
+
+
 def all_contests():
     """{name: contest}, all that are stored; behind them those of another hour, as "epyc again"."""
     again = does_it_pay.load_contests(does_it_pay.MEASURED / "again")

@@ -105,9 +105,12 @@ def draw_number(ax, number, point, taken, color):
     ax.text(*place, number, color=color, ha="center", va="center_baseline", zorder=8)
 
 
-def draw_map(found, T, title):
+def draw_map(found, T, title, marked=None):
     """Every method is a point. The loop with the fastest method of each family is a curve over its
-    budgets, numbered, the fastest first, and named below -> the Axes."""
+    budgets, numbered, the fastest first, and named below -> the Axes.
+
+    marked: {method: a label for its point}.
+    """
     everybody, best = curves(found, T), fastest(found, T)
     points = {name: point for curve in everybody.values() for name, point in curve.items()}
     tokens, price = (max(values) for values in zip(*points.values(), strict=True))
@@ -123,6 +126,11 @@ def draw_map(found, T, title):
                 markersize=4, linewidth=2, zorder=4,
                 label=f"{number}  {briefly(name, family)}: {speed(points, name):.2f}x")
         draw_number(ax, number, points[name][::-1], taken, color)
+    for name, label in (marked or {}).items():
+        ax.plot(*points[name][::-1], "o", color="none", markeredgecolor=INK, markersize=12,
+                zorder=6)
+        ax.annotate(label, points[name][::-1], (9, -9), textcoords="offset points", va="top",
+                    bbox={"color": "white", "pad": 1}, zorder=7)
     ax.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.13), frameon=False,
               labelcolor="linecolor", borderaxespad=0, labelspacing=0.3, handlelength=1.2)
     plain_frame(ax, title, "price of a round, in plain steps", "tokens a round")
