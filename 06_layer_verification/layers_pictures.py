@@ -298,7 +298,8 @@ def draw_gains(found, title):
     plain_frame(ax, title, "tokens a round (not from 0)")
     ax.set_yticks(range(len(found)), list(found))
     ax.invert_yaxis()
-    ax.margins(x=0.2, y=0.12)
+    ax.margins(x=0.1, y=0.12)
+    ax.set_xlim(left=ax.get_xlim()[0] - 0.3)  # room for TV's labels
     ax.grid(visible=False)
     return ax
 

@@ -129,7 +129,7 @@ def draw_map(found, T, title, marked=None):
     for name, label in (marked or {}).items():
         ax.plot(*points[name][::-1], "o", color="none", markeredgecolor=INK, markersize=12,
                 zorder=6)
-        ax.annotate(label, points[name][::-1], (9, -9), textcoords="offset points", va="top",
+        ax.annotate(label, points[name][::-1], (-9, 7), textcoords="offset points", ha="right",
                     bbox={"color": "white", "pad": 1}, zorder=7)
     ax.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.13), frameon=False,
               labelcolor="linecolor", borderaxespad=0, labelspacing=0.3, handlelength=1.2)
