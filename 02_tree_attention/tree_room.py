@@ -67,7 +67,7 @@ LOOPS = [
     Loop("4-gram, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(NgramLevels(m.table, m.target.config.vocab_size), (1,) * k, sampler, dice),
          speculate, multi_round, budgets=(4,), contest=(4, 6, 8, 12), family="4-gram",
-         drawn=True),
+         drawn=True, greedy=True),
     Loop("4-gram, drawn tree {}", lambda m, shape, sampler, dice:
          TreeDrafter(NgramLevels(m.table, m.target.config.vocab_size), shape, sampler, dice),
          speculate, multi_round, budgets=((2, 2, 1, 1),),

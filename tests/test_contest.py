@@ -23,6 +23,7 @@ from nanogpt.chapter import Loop, chapters
 from nanogpt.data import Dataset, held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import Generation, Step, collect, plain_decode
 from nanogpt.does_it_pay import (
+    MEASURED,
     best_of_all,
     contestants,
     decide,
@@ -39,7 +40,7 @@ from nanogpt.does_it_pay import (
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import maps
-from nanogpt.pictures.plots import BLUE, FAINT, GREY
+from nanogpt.pictures.plots import FAINT, GREY
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.three_numbers import alpha_of, best, chain_tokens, gpu, tree_tokens, yours
 from nanogpt.train import get_gpt
@@ -67,7 +68,8 @@ YOUNGER = {("06", f"one head, two chains of {{}}, {rule}") for rule in ("GBV", "
 
 def test_every_loop_stands_in_a_stored_contest_or_is_younger():
     stored = {(line["chapter"], line["loop"])
-              for found in load_contests().values()
+              for folder in (MEASURED, MEASURED / "one_loop")
+              for found in load_contests(folder).values()
               for table in found["tables"].values() for line in table["methods"].values()
               if "loop" in line}
     measured = {number for number, _ in stored}
@@ -89,6 +91,7 @@ def test_nothing_was_chosen_on_a_prompt_of_the_contest():
     dataset = Dataset("char", None, torch.arange(9), torch.arange(5000), "")
     prompts = untouched_prompts(dataset, 24, length=10)
     assert prompts == untouched_prompts(dataset, 48, length=10)[::2]  # the fixed tree has the rest
+    assert prompts == untouched_prompts(dataset, 72, length=10)[::3]
     places = [place for prompt in prompts for place in prompt]
     assert len(set(places)) == 240 and max(places) - min(places) > 4500
     for n in range(1, 25):
@@ -104,13 +107,13 @@ def test_nothing_was_chosen_on_a_prompt_of_the_contest():
 def test_no_prompt_of_the_contest_stands_in_the_training_text():
     dataset = load_dataset()
     train = dataset.tokenizer.decode(dataset.train.tolist())
-    for prompt in untouched_prompts(dataset, 48):
+    for prompt in untouched_prompts(dataset, 72):
         assert dataset.tokenizer.decode(prompt)[:40] not in train
 
 
 @pytest.mark.slow
 def test_the_greedy_texts_of_the_contest_run_into_one_phrase():
-    """Why no ladder has T = 0: 24 texts that are nearly one."""
+    """Why no table has T = 0: 24 texts that are nearly one."""
     dataset = load_dataset()
     target = for_decoding(get_gpt("baby", dataset, torch.device("cpu")))
     for prompt in untouched_prompts(dataset, 24):
@@ -299,41 +302,6 @@ def bars(ax):
     return [line for line in ax.lines if line.get_linewidth() == 3]
 
 
-def test_the_ladder_has_the_best_of_each_chapter_and_drafter():
-    files = {"fast": contest(), "slow": contest(1.25), "warm": contest(T="0.6")}
-    head, chain_of_2 = maps.rungs(files, 1)  # the fastest last, for it is drawn on top
-    assert head[:2] == ("03 one head, 8 nodes", "one head")
-    assert head[2] == pytest.approx({"fast": 32 / 21, "slow": 32 / 21 / 1.25})
-    assert chain_of_2[:2] == ("01 chain of 2, 57K GPT", "57K GPT")
-    warm, hot = maps.draw_ladder(files, "message", "03")
-    for ax in (warm, hot):
-        assert [label.get_text() for label in ax.get_yticklabels()] == [
-            "2.  03 one head, 8 nodes", "1.  01 chain of 2, 57K GPT"]
-        assert [bar.get_color() for bar in bars(ax)] == [BLUE, FAINT]
-    assert list(bars(hot)[0].get_xdata()) == pytest.approx([32 / 21, 32 / 21 / 1.25])
-    assert list(bars(warm)[1].get_xdata()) == pytest.approx([1.6])
-    dots = {line.get_xdata()[0]: line.get_markerfacecolor() for line in hot.lines
-            if line.get_marker() == "o" and line.get_ydata()[0] == 0}
-    assert [dots[x] for x in sorted(dots)] == ["white", BLUE]  # the first file's is filled
-    assert warm.figure.get_suptitle() == "message"
-    mine, = maps.draw_ladder(files, "", "03", (1,), first=0)
-    assert [label.get_text()[:5] for label in mine.get_yticklabels()] == ["2.  0"]
-    nobody, = maps.draw_ladder(files, "", temperatures=(1,))
-    assert [bar.get_color() for bar in bars(nobody)] == [FAINT]  # the fastest of all
-
-
-def test_a_rung_names_its_drafter_once():
-    name = "06 chain of 4, block verification"
-    assert maps.rung_label(name, "57K GPT") == "06 chain of 4, BV (57K GPT)"
-    assert maps.rung_label("01 chain of 2, 57K GPT", "57K GPT") == "01 chain of 2, 57K GPT"
-    for name, family in (("05 DDTree, 7 nodes", "block drafter"),
-                         ("03 head 1 alone, chain of 4", "half of two heads")):
-        assert maps.rung_label(name, family) == name
-    for shape, label in ("1-1-1", "chain of 3"), ("1", "chain of 1"), ("1-1-2", "tree 1-1-2"):
-        assert maps.rung_label(f"02 drawn tree {shape}, bigram", "bigram") == (
-            f"02 drawn {label}, bigram")
-
-
 def test_few_words_for_many_methods():
     methods = contest()["tables"]["1"]["methods"]
     assert together(list(LINES), methods) == [
@@ -416,7 +384,14 @@ def test_the_front_page_has_the_best_of_each_drafter_and_tells_what_nobody_train
     table = LINES | {"05 drawn 4-gram, 8 nodes": ("4-gram", False, [8, 8], [24, 16])}
     found = contest(lines=table)
     found["tables"]["0.6"] = found["tables"]["1"]
-    for ax in maps.draw_front({"here": found}):
+    slow = contest(1.25, lines=table)
+    slow["tables"]["0.6"] = slow["tables"]["1"]
+    for ax in maps.draw_front({"here": found, "slow": slow}):
+        *_, head, _ = bars(ax)
+        assert list(head.get_xdata()) == pytest.approx([32 / 21, 32 / 21 / 1.25])
+        dots = {line.get_xdata()[0]: line.get_markerfacecolor() for line in ax.lines
+                if line.get_marker() == "o" and line.get_ydata()[0] == 1}
+        assert [dots[x] for x in sorted(dots)] == ["white", FAINT]  # the first file's is filled
         assert [label.get_text() for label in ax.get_yticklabels()] == [
             "a table of three letters", "one head on the target's states", "a small GPT"]
         assert [bar.get_color() for bar in bars(ax)] == [

@@ -125,9 +125,3 @@ def standings(loops):
             columns[-1].append(" ".join([f"{budget}:", *(f"{one:.2f}x" for one in fast.values())]))
     print_table(["budget: EPYC, Xeon", *(f"T = {T}" for T in maps.WARM)],
                 list(zip(loops, *columns, strict=True)))
-
-
-def ladder(number, title, *also):
-    """All chapters' best methods, those of one chapter in colour, on an EPYC and on a Xeon."""
-    maps.draw_ladder(does_it_pay.load_contests(), title, number, also=also)
-    plt.show()

@@ -1,13 +1,12 @@
-"""The one map of all methods: what a round costs across, what it writes upwards; and the ladder.
+"""The one map of all methods: what a round costs across, what it writes upwards; and the
+picture of the front page.
 
     draw_map(found, T)                         # the best loop of each family in colour
-    draw_ladder(files, title, "05")            # the best of all chapters, one below the other
     python -m nanogpt.pictures.maps FILE FILE  # ladder.png for the front page
 
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
 """
 
-import re
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
@@ -22,7 +21,7 @@ from nanogpt.does_it_pay import (
     speedups,
     table_of,
 )
-from nanogpt.pictures.plots import BLUE, FAINT, GREY, INK, WIDTH, new_axes, plain_frame
+from nanogpt.pictures.plots import FAINT, GREY, INK, WIDTH, new_axes, plain_frame
 from nanogpt.terminal import Parser, run
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
@@ -35,7 +34,6 @@ FRONT = {"one head": "one head on the target's states", "two heads": "two heads,
          "57K GPT": "a small GPT", "block drafter": "one pass for all guesses",
          "4-gram": "a table of three letters", "bigram": "a table of one letter",
          "lookup": "copies from the text so far"}
-SAYS = {"half of two heads": "head", "block drafter": "DDTree"}  # so a name has its drafter in it
 UNTRAINED = ("4-gram", "bigram", "lookup")
 DOTS = ("\u25cf ", "\u25cb ")  # a filled one, an empty one
 WARM = (0.6, 1)  # at T = 0 all texts of a contest run into one phrase, see tests/test_contest.py
@@ -151,24 +149,7 @@ def way_of(line):
     return "chain, judged as a block (06)" if whole else "chain, draft by draft (01)"
 
 
-# ---------------------------------------------------------------- the ladder
-
-
-def rungs(files, T):
-    """The best method of each chapter with each kind of drafter, picked and drawn, the slowest
-    first -> [(method, family, {file: its speed-up})]; see nanogpt.does_it_pay.best_of_all."""
-    best = best_of_all(files, T, lambda line: (line["chapter"], line["family"], line["drawn"]))
-    return sorted(((name, family, fast) for (_, family, _), (name, fast, _) in best.items()),
-                  key=lambda rung: (mean(rung[2].values()), rung[0]))
-
-
-def rung_label(name, family):
-    """Examples: '06 chain of 4, block verification' of the 57K GPT: '06 chain of 4, BV (57K GPT)';
-    '02 drawn tree 1-1-1, 57K GPT', which is a chain: '02 drawn chain of 3, 57K GPT'."""
-    short = name.replace("block verification", "BV")
-    short = re.sub(r"tree (1(?:-1)*)(?![-\d])", lambda m: f"chain of {m[1].count('1')}", short)
-    says = *family.split(), SAYS.get(family, family)
-    return short if any(word in name for word in says) else f"{short} ({family})"
+# ---------------------------------------------------------------- the front page
 
 
 def draw_rungs(found, top, files):
@@ -186,7 +167,8 @@ def draw_rungs(found, top, files):
         for row, (words, (_, fast, color)) in enumerate(
                 zip(ax.get_yticklabels(), lines, strict=True)):
             paint = color or FAINT
-            ax.plot([*fast.values()], [row] * len(fast), "-", color=paint, linewidth=3)
+            ends = [*fast.values()] if len(files) > 1 else [1, *fast.values()]
+            ax.plot(ends, [row] * len(ends), "-", color=paint, linewidth=3)
             for file, speed in fast.items():
                 ax.plot(speed, row, "o", color=paint, markersize=6,
                         markerfacecolor=paint if file == first else "white")
@@ -210,41 +192,19 @@ def draw_rungs(found, top, files):
     return list(axes.flat)
 
 
-def draw_ladder(files, title, chapter=None, temperatures=WARM, first=1, also=()):
-    """The first places of all chapters' best methods, and those of one chapter, in colour.
-
-    files: {name: of load_contest}; chapter: its number, "03", or None; first: so many places are
-    shown in any case; also: how the names of others begin that are -> a list of Axes, one a
-    temperature
-    """
-    found = {}
-    for T in temperatures:
-        lines = rungs(files, T)
-        shown = [(f"{place}.  {rung_label(name, family)}", fast,
-                  BLUE if name[:2] == chapter else None)
-                 for place, (name, family, fast) in enumerate(reversed(lines), 1)
-                 if place <= first or name[:2] == chapter or name.startswith(also)]
-        found[T] = shown[::-1]
-    axes = draw_rungs(found, title, files)
-    says = "BV: block verification (06); routed heads: of two the surer one drafts"
-    axes[-1].annotate(says, (1, 0), (0, -44), "axes fraction", "offset points", ha="right",
-                      fontsize=9, color=FAINT)
-    return axes
-
-
 def draw_front(files):
-    """The ladder in words: of each kind of drafter the best method; untrained ones in colour."""
+    """Of each kind of drafter the best method, in words; untrained ones in colour."""
     found = {}
     for T in WARM:
         best = best_of_all(files, T)
         rungs = [(FRONT[family], fast, FAMILIES["4-gram"] if family in UNTRAINED else None)
                  for family, (_, fast, _) in best.items() if family in FRONT]
         found[T] = sorted(rungs, key=lambda rung: mean(rung[1].values()))
-    return draw_rungs(found, "A counted table (orange) comes close to a trained head", files)
+    return draw_rungs(found, "A counted table (orange) is second to a trained head", files)
 
 
 def main(argv=None, folder=Path(__file__).parent):
-    p = Parser("Draw the ladder of the front page.")
+    p = Parser("Draw the picture of the front page.")
     p.add_argument("contest", nargs="+", help="files that nanogpt.does_it_pay has saved")
     found = {path: load_contest(path) for path in p.parse_args(argv).contest}
     draw_front(found)[0].figure.savefig(folder / "ladder.png", dpi=200)
