@@ -75,9 +75,9 @@ def draw_reading(found):
     table, verify = table_of(found, 1), VERBS.index("verify")
     read, write = (table[name]["verbs"][verify] for name in (CHAIN, f"plain, {found['precision']}"))
     read /= write
-    return draw_times(f"Reading five costs about {read:.2f}, not 5", {
+    return draw_times(f"Reading five costs about {read:.1f}, not 5", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
-        f"read 5 tokens: {read:.2f} c(1)": [(read, "verify", "5 rows")]})
+        f"read 5 tokens: {read:.1f} c(1)": [(read, "verify", "5 rows")]})
 
 
 def draw_round(found):

@@ -218,11 +218,11 @@ class TreeDrafter:
             for node, probs in zip(level, self.sampler(logits).cpu(), strict=True):
                 draft_probs.append(probs)  # (V,)
                 width = len(shapes[node])
-                picked = (top(probs, width) if self.dice is None
-                          else draw_without_replacement(probs, width, self.dice))
-                tokens += picked
-                parents += [node] * len(picked)
-                shapes += shapes[node][:len(picked)]
+                children = (top(probs, width) if self.dice is None
+                            else draw_without_replacement(probs, width, self.dice))
+                tokens += children
+                parents += [node] * len(children)
+                shapes += shapes[node][:len(children)]
             level = list(range(level[-1] + 1, len(tokens)))  # the children of the level before
         if not draft_probs:  # no room below the root
             return Tree(tokens, parents)

@@ -68,23 +68,33 @@ def step_round(args, dataset, device, prompt):
         say_verify="Siblings do not see each other, and share a position.")
 
 
-def draw_worth(found):
-    """How often one of the guesses for a place is accepted, by temperature: one that is drawn, and
-    one to four that are picked. -> Axes
+def worth_in_picks(drawn, picked):
+    """How many picked guesses are accepted as often as a drawn one; between two, in proportion.
 
-    found: {T: ((drawn, ..), (one picked, two, three, four))}.
+    picked: how often one of the first, of the first two, .. is accepted. Example: .7 of (.6, .8) is
+    worth 1.5.
     """
-    ax, temperatures = new_axes(height=3), list(found)
-    for n in range(4):
-        line = [picked[n] for _, picked in found.values()]
-        ax.plot(temperatures, line, "o-", color=GREY, markersize=4)
-        ax.text(1.03, line[-1], f"{n + 1} picked", color=FAINT, va="top")
-    line = [drawn for (drawn, *_), _ in found.values()]
-    ax.plot(temperatures, line, "o-", color=BLUE, linewidth=2.5)
-    ax.text(1.03, line[-1], "1 drawn", color=BLUE, va="bottom")
-    ax.set(xlim=(0, 1.22), ylim=(0.4, 1), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
+    below = 0.0
+    for n, share in enumerate(picked):
+        if share >= drawn:
+            return n + (drawn - below) / (share - below)
+        below = share
+    return float(len(picked))
+
+
+def draw_worth(found):
+    """How many picked guesses for a place one that is drawn is worth, by temperature. -> Axes
+
+    found: {T: ((drawn, ..), (one picked, two, three, ..))}, how often it, or one of them, is
+    accepted.
+    """
+    worth = {T: worth_in_picks(drawn, picked) for T, ((drawn, *_), picked) in found.items()}
+    ax = new_axes(height=2.8)
+    ax.plot(list(worth), list(worth.values()), "o-", color=BLUE, linewidth=2.5)
+    ax.axhline(1, color=GREY, linewidth=1, zorder=0)
+    ax.set(ylim=(0, max(worth.values()) + 0.6), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
     return plain_frame(ax, "The warmer the text, the more picks one draw is worth", "temperature",
-                       "one is accepted")
+                       "picks that one draw is worth")
 
 
 def best_speeds(nodes, chances=CHANCES, level=LEVEL):

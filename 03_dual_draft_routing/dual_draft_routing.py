@@ -256,6 +256,24 @@ class HeadLevels:
         return log_probs
 
 
+class HeadDraft:
+    """The same for chapter 01's loop, which asks for one token at a time."""
+
+    def __init__(self, head):
+        self.levels = HeadLevels(head)
+        self.reset = self.levels.reset
+
+    def observe(self, tokens, hidden, rows):
+        """These tokens were committed; see chapter 02's Drafter."""
+        self.levels.observe(tokens, hidden, rows)
+        self.row = -1  # what is read next is a root
+
+    def logits(self, token):
+        """Read one more token -> (V,), the logits of the token after it."""
+        self.row += 1
+        return self.levels.level([token], [self.row - 1])[0]
+
+
 class BothHeads:
     """What every use of two heads shares: both advance on the accepted rows, no matter which head
     drafted them.

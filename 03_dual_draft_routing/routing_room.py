@@ -16,8 +16,10 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain 
 from statistics import mean
 
 from nanogpt import cli
+from chain_specdec import speculate_chain  # chapter 01
 from dual_draft_routing import (
     BothHeads,
+    HeadDraft,
     HeadDrafter,
     HeadLevels,
     RecordLevels,
@@ -97,8 +99,11 @@ LOOPS = [
          budgets=(8,), contest=(4, 8, 12, 16, 20, 24, 32), family="one head", proof=(2, 4)),
     Loop("one head, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(HeadLevels(m.head), (1,) * k, sampler, dice), speculate, multi_round,
-         budgets=(4,), contest=(1, 2, 3, 4, 6, 8, 12, 16), family="one head", drawn=True,
+         budgets=(4,), contest=(1, 2, 3, 4, 6, 8, 10, 12, 16), family="one head", drawn=True,
          greedy=True, grow=grow_drawn_head),
+    Loop("one head, chain of {}, chapter 01's loop", lambda m, k, sampler, dice: HeadDraft(m.head),
+         speculate_chain, budgets=(4,), contest=(4, 8, 12), family="one head", drawn=True,
+         greedy=True),
     Loop("one head, drawn tree {}", lambda m, shape, sampler, dice:
          TreeDrafter(HeadLevels(m.head), shape, sampler, dice), speculate, multi_round,
          budgets=((2, 2, 1, 1),),

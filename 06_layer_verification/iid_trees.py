@@ -3,7 +3,6 @@
     multi-chain   b chains that part at the root
     tapered       b children at the root; below it the i-th of m siblings has max(m - i, 1)
     complete      b children everywhere
-    leaves        b children at the root, of which the first goes on as a chain (not in the paper)
 
 By hand, tapered with b = 2: the first child has 2 children, the second 1; layers of 1, 2, 3, 4.
 
@@ -87,14 +86,8 @@ def complete(branching, depth, index, family):
     return branching
 
 
-def leaves(branching, depth, index, family):
-    """Children of a node: `branching` at the root, below one for the first; see shape_parents."""
-    return branching if depth == 0 else int(index == 0)
-
-
 LARGEST_TREE = 4096  # nodes; far beyond what one forward should verify
 SHAPES = {"multi-chain": multi_chain, "tapered": tapered, "complete": complete}  # the paper's
-MORE_SHAPES = SHAPES | {"leaves": leaves}
 
 
 def shape_parents(children_of, branching, depth):

@@ -11,7 +11,6 @@ from matplotlib.patheffects import withStroke
 
 from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
 from layer_verification import LayerVerification
-from nanogpt.bench import two_standard_errors
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES
@@ -278,30 +277,19 @@ def draw_lengths(ax, toy, real, title):
     return ax
 
 
-def draw_gains(found, title):
-    """Tokens a round of several judges, with two standard errors; TV's in grey, and from there on.
+def draw_slopes(shapes, found, title):
+    """Tokens a round of several judges, over the shape of a tree. -> Axes
 
-    found: {name: (TV's tokens on each tree or None, the judge's)}
+    shapes: names; found: {judge: the tokens with each}; the first judge's line is the faint one.
     """
-    ax = new_axes(height=4.2)
-    for y, (before, after) in enumerate(found.values()):
-        more = ""
-        if before is not None:
-            before = before.mean()
-            more = f" (+{100 * (after.mean() / before - 1):.0f} %)"
-            ax.plot([before, after.mean()], [y, y], color=tint(BLUE, 0.5), linewidth=4)
-            ax.plot(before, y, "o", color=GREY, markersize=9)
-            say(ax, before, y, f"TV {before:.2f}  ", ha="right", color=FAINT)
-        ax.errorbar(after.mean(), y, xerr=two_standard_errors(after), fmt="o", color=BLUE,
-                    markersize=9)
-        say(ax, after.mean(), y - 0.36, f"{after.mean():.2f}{more}")
-    plain_frame(ax, title, "tokens a round (not from 0)")
-    ax.set_yticks(range(len(found)), list(found))
-    ax.invert_yaxis()
-    ax.margins(x=0.1, y=0.12)
-    ax.set_xlim(left=ax.get_xlim()[0] - 0.3)  # room for TV's labels
-    ax.grid(visible=False)
-    return ax
+    ax = new_axes(height=3.4)
+    looks = ((FAINT, "--"), (BLUE, "-"), (INK, ":"), (FAMILIES["57K GPT"], "-"))
+    for (judge, line), (color, style) in zip(found.items(), looks, strict=True):
+        ax.plot(line, style, color=color, linewidth=2.5, marker="o", markersize=4, label=judge)
+    ax.set_xticks(range(len(shapes)), list(shapes))
+    ax.legend(loc="lower left", frameon=False, labelcolor="linecolor")
+    return plain_frame(ax, title, "eight drafts, on the first path and on the second",
+                       "tokens a round")
 
 
 # ---------------------------------------------------------------- the round of the step page

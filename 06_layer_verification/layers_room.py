@@ -47,11 +47,11 @@ from chain_specdec import (
     speculate_chain,
 )
 from conditional_marginals import BlockLevels  # chapter 05
-from dual_draft_routing import HeadLevels, RoutedLevels  # chapter 03
+from dual_draft_routing import HeadDraft, HeadLevels, RoutedLevels  # chapter 03
 from global_resolution import GR, CappedGR
 from heads_grow import grow_drawn_head  # chapter 03
 from iid_grow import grow_sampled, grow_sampled_head
-from iid_trees import MORE_SHAPES, SHAPES, SampledTreeDrafter, as_arrays, shape_of, shape_parents
+from iid_trees import SHAPES, SampledTreeDrafter, as_arrays, shape_of, shape_parents
 from layer_verification import (
     LayerVerification,
     TokenVerification,
@@ -109,7 +109,7 @@ def sampled(shape, branching, top_k=None, levels=gpt_levels):
     that is asked for each level.
     """
     def drafter(m, depth, sampler, dice):
-        parents = shape_parents(MORE_SHAPES[shape], branching, depth)
+        parents = shape_parents(SHAPES[shape], branching, depth)
         cut = Sampler(sampler.temperature, top_k or sampler.top_k, sampler.top_p)
         return SampledTreeDrafter(levels(m), parents, cut, dice)
 
@@ -156,6 +156,9 @@ LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
          lambda m, k, sampler, dice: NgramDraft(m.table, m.target.config.vocab_size),
          speculate_chain, block_verification, budgets=(4,), contest=(4, 6, 8, 12, 16),
          family="4-gram", drawn=True),
+    Loop("one head, chain of {}, block verification", lambda m, k, sampler, dice: HeadDraft(m.head),
+         speculate_chain, block_verification, budgets=(4,), contest=(4, 8, 12), family="one head",
+         drawn=True),
     judged_as_a_block("57K GPT", gpt_levels, (4, 6, 8, 12)),
     judged_as_a_block("4-gram", lambda m: NgramLevels(m.table, m.target.config.vocab_size),
                       (4, 6, 8, 12)),
@@ -205,6 +208,19 @@ def gains_by_length(chains, lengths):
         tau = tau_by_tree({name: RULES[name] for name in ("TV + RRS", "BV")}, cut)
         found[K] = gain_by_tree(tau["TV + RRS"], tau["BV"])
     return found
+
+
+def cut_paths(trees, first, second):
+    """Two chains, cut after so many drafts on the first and on the second -> trees of that shape.
+
+    trees: of recorded_trees, all of two chains; those that are shorter than others are left out.
+    """
+    whole = max(len(shape.parents) for shape, *_ in trees)
+    # Node v > 0 has depth (v + 1) // 2, and node v - 2 above it: the chains take turns.
+    rows = [v for v in range(whole) if (v + 1) // 2 <= (second, first)[v % 2]]
+    cut = shape_of((-1, *(rows.index(max(v - 2, 0)) for v in rows[1:])))
+    return [(cut, *(x[:, rows] for x in arrays))
+            for shape, *arrays in trees if len(shape.parents) == whole]
 
 
 def print_same_trees(results):

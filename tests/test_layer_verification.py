@@ -22,7 +22,6 @@ from block_rules import (
 from chain_specdec import accept, speculate_chain
 from global_resolution import CappedGR
 from iid_trees import (
-    MORE_SHAPES,
     SHAPES,
     SampledTreeDrafter,
     as_arrays,
@@ -183,6 +182,18 @@ def test_gains_by_length_are_of_chains_cut_after_so_many_drafts():
     assert equal["BV"] == pytest.approx([4])
 
 
+def test_two_chains_are_cut_to_other_shapes():
+    """Three and three: nodes 1, 3, 5 and 2, 4, 6; a tree whose window was short is left out."""
+    parents, tokens = (-1, 0, 0, 1, 2, 3, 4), np.arange(7)[None]
+    trees = [(shape_of(parents), tokens, 10 * tokens), (shape_of(parents[:3]), tokens[:, :3])]
+    for first, second, kept, below in ((3, 0, [0, 1, 3, 5], (-1, 0, 1, 2)),
+                                       (3, 1, [0, 1, 2, 3, 5], (-1, 0, 0, 1, 3)),
+                                       (2, 2, [0, 1, 2, 3, 4], parents[:5])):
+        (shape, *arrays), = bench.cut_paths(trees, first, second)
+        assert shape.parents == below
+        assert [x[0].tolist() for x in arrays] == [kept, [10 * v for v in kept]]
+
+
 def test_the_trees_of_all_texts_are_met():
     """At most 400, here every third of 900."""
     steps = [Step([], detail=SimpleNamespace(
@@ -308,11 +319,10 @@ def test_a_tree_that_was_not_drawn_as_its_rule_thinks_is_caught(make, exact, bia
 
 
 def test_shapes_by_hand():
-    parents = {name: shape_parents(MORE_SHAPES[name], 2, 3) for name in MORE_SHAPES}
+    parents = {name: shape_parents(SHAPES[name], 2, 3) for name in SHAPES}
     assert parents == {"multi-chain": [-1, 0, 0, 1, 2, 3, 4],
                        "tapered": [-1, 0, 0, 1, 1, 2, 3, 3, 4, 5],
-                       "complete": [-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6],
-                       "leaves": [-1, 0, 0, 1, 3]}
+                       "complete": [-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]}
 
 
 def test_a_root_alone_has_no_draft_distribution():

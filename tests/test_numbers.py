@@ -182,7 +182,7 @@ def test_what_is_said_of_the_contest_in_one_loop():
     slow, light = fast[1][loops[0]][2], speedups(lighter, 1)[loops[1]][2]
     readme, lesson = (re.sub(r"\s+", " ", texts()[ROOT / page])
                       for page in ("README.md", "nanogpt/does_it_pay.ipynb"))
-    assert "is {} and {} percent behind the head".format(*behind_head) in readme
+    assert "is {1} and {0} percent behind the head".format(*behind_head) in readme
     assert "second, {} and {} percent behind the head".format(*behind_head) in lesson
     assert f"{light:.2f}x, not {slow:.2f}x" in lesson
     assert f"are {min(gains):.0f} to {max(gains):.0f} percent faster" in lesson

@@ -8,6 +8,7 @@ from itertools import combinations, permutations
 import pytest
 import torch
 
+import tree_pictures
 import tree_room
 from nanogpt.does_it_pay import behind, load_contests, speedups, table_of
 from nanogpt.exact.enumeration import token_law
@@ -284,3 +285,18 @@ def test_one_child_or_two_by_hand():
     assert tree_room.raced(*many, 1) == pytest.approx([float(both)], abs=0.01)
     assert tree_room.raced(*many, 4)[3] == 1
     assert tree_room.raced(many[0], many[0], 1) == [1]
+
+
+def test_one_draw_in_picks_by_hand():
+    """.7 lies halfway between one pick's .6 and two picks' .8; .3 is half of the first."""
+    assert [tree_pictures.worth_in_picks(drawn, (0.6, 0.8)) for drawn in (0.3, 0.6, 0.7, 0.9)] == (
+        pytest.approx([0.5, 1, 1.5, 2]))
+
+
+def test_the_best_of_few_nodes_by_hand():
+    """Nodes that cost nothing: all 48, in the depth that pays for its levels; dear ones: none but
+    the first."""
+    (chain,), (tree,) = tree_pictures.best_speeds([0.6], (0.5, 0.2), level=0.1)
+    assert chain == tree == pytest.approx((1.5 / 1.7, 1, 1))
+    (chain,), (tree,) = tree_pictures.best_speeds([0.0], (0.5, 0.2), level=0.1)
+    assert chain[::2] == pytest.approx((1.75 / 1.2, 2)) and tree[1] > 3 and tree[0] > chain[0]

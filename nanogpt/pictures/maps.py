@@ -200,7 +200,7 @@ def draw_front(files):
         rungs = [(FRONT[family], fast, FAMILIES["4-gram"] if family in UNTRAINED else None)
                  for family, (_, fast, _) in best.items() if family in FRONT]
         found[T] = sorted(rungs, key=lambda rung: mean(rung[1].values()))
-    return draw_rungs(found, "A counted table (orange) is second to a trained head", files)
+    return draw_rungs(found, "Counting (orange) comes close to a trained head", files)
 
 
 def main(argv=None, folder=Path(__file__).parent):
