@@ -287,7 +287,7 @@ def draw_slopes(shapes, found, title):
     for (judge, line), (color, style) in zip(found.items(), looks, strict=True):
         ax.plot(line, style, color=color, linewidth=2.5, marker="o", markersize=4, label=judge)
     ax.set_xticks(range(len(shapes)), list(shapes))
-    ax.legend(loc="lower left", frameon=False, labelcolor="linecolor")
+    ax.legend(loc="upper right", frameon=False, labelcolor="linecolor")
     return plain_frame(ax, title, "eight drafts, on the first path and on the second",
                        "tokens a round")
 
