@@ -17,8 +17,8 @@ from nanogpt.pictures.plots import (
     MONO,
     NEWLINE,
     ORANGE,
-    TIMES,
     canvas,
+    draw_times,
     new_axes,
     plain_frame,
     tint,
@@ -27,25 +27,6 @@ from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-
-
-def draw_times(title, lines):
-    """Lines of blocks, each below its name, on one scale. -> Axes
-
-    lines: {name: [(time, whose it is, a key of TIMES, text), ..]}.
-    """
-    ax = new_axes(height=0.5 + 0.78 * len(lines))
-    for y, (name, blocks) in enumerate(lines.items()):
-        ax.text(0, y - 0.3, name, va="bottom")
-        left = 0.0
-        for time, whose, text in blocks:
-            ax.barh(y, time, 0.55, left, color=tint(TIMES[whose], 0.75), edgecolor="white")
-            if time > 0.2:
-                ax.text(left + time / 2, y, text, ha="center", va="center")
-            else:  # too narrow for a text: it stands behind the block, which is the line's last
-                ax.text(left + time + 0.03, y, text, va="center")
-            left += time
-    return canvas(ax, title, None, (len(lines) - 0.7, -0.8))
 
 
 def draw_authors(text, decode, width=58):

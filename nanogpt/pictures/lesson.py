@@ -102,9 +102,10 @@ def contest():
 
 
 @cache
-def one_loop():
-    """The stored contest of all drafters in chapter 02's loop, on the EPYC."""
-    return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / "epyc.json")
+def one_loop(name="epyc"):
+    """A stored contest on 72 texts: all drafters in chapter 02's loop; or "loops", chapter 01's
+    loop beside it, and a few shapes."""
+    return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / f"{name}.json")
 
 
 def all_contests():

@@ -63,6 +63,26 @@ def canvas(ax, title, xlim, ylim):
     return ax
 
 
+def draw_times(title, lines):
+    """Lines of blocks, each below its name, on one scale. -> Axes
+
+    lines: {name: [(time, whose it is, a key of TIMES, text), ..]}.
+    """
+    ax = new_axes(height=0.5 + 0.78 * len(lines))
+    scale = 0.07 * max(sum(time for time, *_ in blocks) for blocks in lines.values())
+    for y, (name, blocks) in enumerate(lines.items()):
+        ax.text(0, y - 0.3, name, va="bottom")
+        left = 0.0
+        for time, whose, text in blocks:
+            ax.barh(y, time, 0.55, left, color=tint(TIMES[whose], 0.75), edgecolor="white")
+            if time > scale:
+                ax.text(left + time / 2, y, text, ha="center", va="center")
+            else:  # too narrow for a text: it stands behind the block, which is the line's last
+                ax.text(left + time + 0.03, y, text, va="center")
+            left += time
+    return canvas(ax, title, None, (len(lines) - 0.7, -0.8))
+
+
 # ---------------------------------------------------------------- a draft tree
 
 
