@@ -62,7 +62,7 @@ from layer_verification import (
     stop_probabilities,
 )
 from nanogpt.chapter import Loop
-from nanogpt.does_it_pay import behind, speedups, table_of
+from nanogpt.does_it_pay import behind, table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -367,42 +367,34 @@ def print_wrong(rules, p, q):
     cli.print_table(["", "total variation", "drafts accepted"], rows)
 
 
-# Chapter 01's rule and block verification on one drafter's chains, each in one loop.
+# Chapter 01's rule and block verification on each drafter's chains, all in chapter 02's loop.
 JUDGES = {
     "one head": ("03 one head, chain of {}", "06 one head, chain of {}, BV"),
     "two heads": ("03 routed heads, chain of {}", "06 routed heads, chain of {}, BV"),
-    "4-gram": ("01 chain of {}, 4-gram", "06 chain of {}, 4-gram, block verification"),
-    "57K GPT": ("01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
+    "4-gram": ("02 4-gram, chain of {}", "06 4-gram, chain of {}, BV"),
+    "57K GPT": ("02 drawn tree {}, 57K GPT", "06 57K GPT, chain of {}, BV"),
 }
-LENGTHS = (4, 6, 8, 12, 16)
 
 
-def judged_twice(contests, who):
-    """One drafter's chains in stored contests, judged by chapter 01's rule and by block
-    verification, at temperatures 0.6 and 1 -> pairs and bests.
+def judged_twice(found, T, who):
+    """One drafter's chains in a contest, by both rules -> {K: their two names}, where both ran.
 
-    pairs: [(K, percent of the time saved, its two standard errors), ..], text by text; bests: how
-    many percent faster block verification is, each rule at its own best length, and whether that
-    is beyond two standard errors, text by text, for each contest and temperature. contests: a list
-    of load_contest's; who: of JUDGES.
+    found: of load_contest; who: of JUDGES.
     """
-    pairs, bests = [], []
-    for found, T in product(contests, (0.6, 1)):
-        if f"{T:g}" not in found["tables"]:
-            continue
-        lines, fast = table_of(found, T), speedups(found, T)
-        old, new = ({K: name.format(K) for K in (1, 2, 3, *LENGTHS) if name.format(K) in lines}
-                    for name in JUDGES[who])
-        for K in old.keys() & new.keys() & set(LENGTHS):
-            saved, error = behind(found, T, old[K])[new[K]]
-            unit = sum(lines[old[K]]["ms"]) / len(lines[old[K]]["ms"]) / found["tokens"] / 100
-            pairs.append((K, -saved / unit, error / unit))
-        if old and new:  # both may go as far as chapter 01's rule was tried
-            a, b = (max((name for K, name in names.items() if max(old) >= K),
-                        key=lambda name, fast=fast: fast[name][2]) for names in (old, new))
-            less, error = behind(found, T, a)[b]
-            bests.append((100 * (fast[b][2] / fast[a][2] - 1), abs(less) > error))
-    return pairs, bests
+    both = {K: tuple(name.format("-".join("1" * K) if "tree" in name else K)
+                     for name in JUDGES[who]) for K in (4, 6, 8, 12, 16)}
+    return {K: names for K, names in both.items() if {*names} <= table_of(found, T).keys()}
+
+
+def time_saved(found, T, who):
+    """{K: percent of a token's time that block verification saves, its two standard errors}."""
+    saved = {}
+    for K, (old, new) in judged_twice(found, T, who).items():
+        ms = table_of(found, T)[old]["ms"]
+        percent = 100 * found["tokens"] * len(ms) / sum(ms)
+        more, error = behind(found, T, old)[new]
+        saved[K] = -more * percent, error * percent
+    return saved
 
 
 def drafts_accepted(rule, p, q, K):

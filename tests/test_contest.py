@@ -621,11 +621,12 @@ def test_two_rules_on_one_drafters_chains(monkeypatch):
     """Chains of 4 take 12.2 and 8.3 ms, the head 8 and 13: .25 ms of 10.25 more, on average."""
     monkeypatch.setitem(layers_room.JUDGES, "who", (
         "01 chain of {}, 57K GPT", "03 one head, 8 nodes"))
-    contests = [contest(), contest(T="0")]  # at temperature 0 nothing is drawn
-    (K, saved, error), = layers_room.judged_twice(contests, "who")[0]
-    assert (K, saved, error) == pytest.approx((4, -100 * 0.25 / 10.25, 100 * 8.9 / 10.25))
-    (best, sure), = layers_room.judged_twice(contests, "who")[1]  # at their best: chains of 2
-    assert best == pytest.approx(100 * ((32 / 21) / 1.6 - 1)) and not sure
+    saved = layers_room.time_saved(contest(), 1, "who")
+    assert saved == {4: pytest.approx((-100 * 0.25 / 10.25, 100 * 8.9 / 10.25))}
+    monkeypatch.setitem(layers_room.JUDGES, "who", ("02 tree {}", "06 chain of {}"))
+    found = {"tables": {"1": {"methods": dict.fromkeys(
+        ("02 tree 1-1-1-1", "06 chain of 4", "06 chain of 8"), {})}}}
+    assert layers_room.judged_twice(found, 1, "who") == {4: ("02 tree 1-1-1-1", "06 chain of 4")}
 
 
 @pytest.mark.slow  # the lesson prints both tables, too
