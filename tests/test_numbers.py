@@ -181,7 +181,7 @@ def test_what_is_said_of_the_contests_in_one_loop():
             (lesson, found, (1, 0.6), "second, {} and {} percent behind the head")):
         lost = [1 - best(file, T, "4-gram") / best(file, T, "one head") for T in order]
         assert sentence.format(*(f"{100 * share:.0f}" for share in lost)) in page
-    for sentence, family in (("the head with BV has {} and {} there", "one head"),
+    for sentence, family in (("the head with BV has {} and {} (T", "one head"),
                              ("the 4-gram {} and {}", "4-gram"), ("the GPT {} and {}", "57K GPT")):
         assert sentence.format(*(f"{best(loops, T, family, 'block verification'):.2f}x"
                                  for T in (1, 0.6))) in lesson
