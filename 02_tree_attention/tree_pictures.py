@@ -124,7 +124,7 @@ def draw_cheap_nodes(here):
         ax.semilogx(nodes, [speed for speed, *_ in line], color=color, linewidth=2.5)
         ax.text(nodes[0] * 1.15, line[0][0] - (side == "top") * 0.06, name, color=color, va=side)
     ax.axvspan(*here, color=GREY, alpha=0.4, linewidth=0)
-    ax.text(here[0] * 0.95, 1.1, "a node here", color=FAINT, ha="right")
+    ax.text(here[0] * 0.95, 1.1, "a node on our CPU", color=FAINT, ha="right")
     ax.set(xlim=(nodes[0], nodes[-1]), ylim=(1, 2.9), xticks=[0.001, 0.01, 0.1],
            xticklabels=["1/1000", "1/100", "1/10"])
     return plain_frame(ax, "Trees live on cheap nodes", "price of a node, in plain steps",
