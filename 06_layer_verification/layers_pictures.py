@@ -192,7 +192,8 @@ def draw_shares(shares, wanted, draft_probs, title):
             ax.plot([at, at], [y - 0.25, y + 0.25], color="white", linewidth=2)
             say(ax, at - offers[v, z] / 2, y, f"{'etm'[z]}\n{two_digits(flows[v, z])}")
         ax.barh(y, 1 - at, 0.5, at, **UNSEEN)
-        say(ax, 1, y - 0.38, f"unseen: {two_digits(1 - at)}", ha="right", color=RED)
+        say(ax, 1, y - 0.38, f"unseen: {two_digits(1 - at)}", ha="right",
+            color=RED if at < 0.995 else FAINT)
         say(ax, -0.09, y - 0.38, "shares")
         say(ax, -0.09, y, name)
         say(ax, 1.03, y, f"{two_digits(flows.sum())}\nflows", ha="left")
