@@ -467,6 +467,8 @@ def test_three_numbers_of_a_machine():
     draft, rows, alpha = does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")
     assert (draft, rows) == pytest.approx((1 / 2 / 2, 50))
     assert expected_tokens(alpha, 2) == pytest.approx(2)
+    found["tables"]["1"]["methods"]["01 chain of 2, 57K GPT"]["budget"] = [1, 1]  # as a tree of 02
+    assert does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")[2] == alpha
 
 
 def test_one_alpha_foretells_all_lengths():
