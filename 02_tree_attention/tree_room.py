@@ -41,6 +41,11 @@ CONTEST = (*((1,) * k for k in (1, 2, 3, 4, 6, 8, 14)), (2, 1), (2, 2), (2, 1, 1
 CHANCES = (0.75, 0.1)
 LEVEL = 0.11  # a forward of that drafter, in plain steps, rounded
 
+
+def ngram_levels(m):
+    return NgramLevels(m.table, m.target.config.vocab_size)
+
+
 # Picked: the top tokens, judged by the walk. Drawn: without replacement, judged by multi-round
 # rejection. A tree of one child a level is a chain.
 LOOPS = [
@@ -65,11 +70,11 @@ LOOPS = [
          speculate, multi_round, budgets=((2, 2, 1, 1),), contest=((2, 2, 1, 1),),
          family="bigram", drawn=True, proof=((2,), (2, 1)), grow=grow_shape),
     Loop("4-gram, chain of {}", lambda m, k, sampler, dice:
-         TreeDrafter(NgramLevels(m.table, m.target.config.vocab_size), (1,) * k, sampler, dice),
+         TreeDrafter(ngram_levels(m), (1,) * k, sampler, dice),
          speculate, multi_round, budgets=(4,), contest=(4, 6, 8, 12), family="4-gram",
          drawn=True, greedy=True),
     Loop("4-gram, drawn tree {}", lambda m, shape, sampler, dice:
-         TreeDrafter(NgramLevels(m.table, m.target.config.vocab_size), shape, sampler, dice),
+         TreeDrafter(ngram_levels(m), shape, sampler, dice),
          speculate, multi_round, budgets=((2, 2, 1, 1),),
          contest=((2, 1, 1, 1), (2, 2, 1, 1), (2, *(1,) * 7)),
          family="4-gram", drawn=True, proof=((2,), (2, 1))),

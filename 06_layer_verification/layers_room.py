@@ -62,6 +62,7 @@ from layer_verification import (
     stop_probabilities,
 )
 from nanogpt.chapter import Loop
+from nanogpt.chapter import written as budget_written
 from nanogpt.does_it_pay import behind, table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
@@ -381,7 +382,7 @@ def judged_twice(found, T, who):
 
     found: of load_contest; who: of JUDGES.
     """
-    both = {K: tuple(name.format("-".join("1" * K) if "tree" in name else K)
+    both = {K: tuple(name.format(budget_written((1,) * K) if "tree" in name else K)
                      for name in JUDGES[who]) for K in (4, 6, 8, 12, 16)}
     return {K: names for K, names in both.items() if {*names} <= table_of(found, T).keys()}
 

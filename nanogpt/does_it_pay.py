@@ -239,6 +239,15 @@ def speedups(found, T):
     return lines
 
 
+def length_of(line):
+    """The length of a stored chain, of one that is written as a tree, too: [1, 1] is 2; None: the
+    line is a tree's shape."""
+    shape = line["budget"]
+    if isinstance(shape, list):
+        return len(shape) if max(shape) == 1 else None
+    return shape
+
+
 def divided(found, first, step):
     """A contest in two -> with the texts first, first + step, .. alone, and with all others.
 
@@ -272,8 +281,7 @@ def three_numbers(found, T, chain):
     rises = [(n - 1, (ms - curve[0][1]) / step) for n, ms in curve if n <= 32]
     slope = sum(x * y for x, y in rises) / sum(x * x for x, _ in rises)
     return (line["verbs"][0] / line["drafts"] / step, 1 / max(slope, 1e-6),
-            alpha_of(tokens, line["budget"] if isinstance(line["budget"], int)
-                     else len(line["budget"])))
+            alpha_of(tokens, length_of(line)))
 
 
 def tau_error(found, T, name):
