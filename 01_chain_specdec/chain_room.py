@@ -185,17 +185,6 @@ def foretold(measured, alpha, length):
     return {K: (tau_of_text(alpha, K, length), tokens) for K, tokens in measured.items()}
 
 
-def overlaps(target_probs, drafters, texts, first):
-    """{drafter: its overlap with the target, sum of min(p, q), a mean over all places}, T = 1.
-
-    drafters: {name: a function of a text so far -> (V,) logits}; the places: each of the texts from
-    token `first` on; target_probs (places, V).
-    """
-    return {name: float(torch.minimum(target_probs, torch.stack(
-        [Sampler(1)(logits(text[:n + 1])) for text in texts for n in range(first, len(text))]
-    )).sum(-1).mean()) for name, logits in drafters.items()}
-
-
 def broken_loops(T=1):
     """The loop as it is, and with one change at a time -> {change: total variation}.
 

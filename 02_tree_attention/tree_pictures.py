@@ -68,35 +68,6 @@ def step_round(args, dataset, device, prompt):
         say_verify="Siblings do not see each other, and share a position.")
 
 
-def worth_in_picks(drawn, picked):
-    """How many picked guesses are accepted as often as a drawn one; between two, in proportion.
-
-    picked: how often one of the first, of the first two, .. is accepted. Example: .7 of (.6, .8) is
-    worth 1.5.
-    """
-    below = 0.0
-    for n, share in enumerate(picked):
-        if share >= drawn:
-            return n + (drawn - below) / (share - below)
-        below = share
-    return float(len(picked))
-
-
-def draw_worth(found):
-    """How many picked guesses for a place one that is drawn is worth, by temperature. -> Axes
-
-    found: {T: ((drawn, ..), (one picked, two, three, ..))}, how often it, or one of them, is
-    accepted.
-    """
-    worth = {T: worth_in_picks(drawn, picked) for T, ((drawn, *_), picked) in found.items()}
-    ax = new_axes(height=2.8)
-    ax.plot(list(worth), list(worth.values()), "o-", color=BLUE, linewidth=2.5)
-    ax.axhline(1, color=GREY, linewidth=1, zorder=0)
-    ax.set(ylim=(0, max(worth.values()) + 0.6), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
-    return plain_frame(ax, "The warmer the text, the more picks one draw is worth", "temperature",
-                       "picks that one draw is worth")
-
-
 def best_speeds(nodes, chances=CHANCES, level=LEVEL):
     """What the best chain and the best tree bring, at each price of a node -> two lists of
     (speed-up, drafts, levels).

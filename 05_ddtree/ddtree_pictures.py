@@ -249,27 +249,6 @@ def measured_rows(found, T, most=15):
     return 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_worth(picked, drawn):
-    """Accepted drafts over rows: trees that are picked, solid, and chains that are drawn, dashed.
-    -> Axes
-
-    picked: {says: (one list a text, what the first n nodes are worth to the target, n = 0, 1, ..;
-    its colour)}; drawn: {says: ((texts, length), how often each draft is accepted; its colour)}.
-    """
-    ax = new_axes(height=3.4)
-    for says, (texts, color) in picked.items():
-        line = torch.tensor(texts).mean(0)
-        ax.plot(range(1, len(line)), line[1:], color=color)
-        ax.text(len(line) - 0.6, line[-1], says, color=color, va="center")
-    for says, (accepted, color) in drawn.items():
-        line = accepted.mean(0).cumsum(0)
-        ax.plot(range(1, 1 + len(line)), line, "o--", color=color, markersize=4)
-        ax.text(5.5, line[-1] + 0.07, says, color=color, va="center")
-    ax.set(xticks=[1, 5, 12, 20], xlim=(0, 30), ylim=(0, 2.8))
-    return plain_frame(ax, "Who reads on gains much if it draws, little if it picks (T = 1)",
-                       "rows for the target", "accepted drafts")
-
-
 def draw_stop(masses, price, top=0.1, most=30):
     """Masses as falling bars, cut off at `top`, and a line for what a row costs -> the Axes.
 

@@ -293,23 +293,6 @@ def draw_slopes(shapes, found, title):
                        "tokens a round")
 
 
-def draw_saved(found, title):
-    """What a rule saves on the clock, over the length of a chain. -> Axes
-
-    found: {drafter: {K: (percent, two standard errors)}}.
-    """
-    ax = new_axes(height=3.2)
-    for i, (who, saved) in enumerate(found.items()):
-        percents, errors = zip(*saved.values(), strict=True)
-        at = [K + 0.15 * (i - 1.5) for K in saved]  # beside each other, so that all errors are seen
-        ax.errorbar(at, percents, errors, fmt="o-", color=FAMILIES[who], markersize=4,
-                    elinewidth=1, label=who)
-    ax.axhline(0, color=INK, linewidth=1, zorder=0)
-    ax.set_xticks(sorted({K for saved in found.values() for K in saved}))
-    ax.legend(loc="lower right", frameon=False, labelcolor="linecolor")
-    return plain_frame(ax, title, "drafts in the chain, K", "% of a token's time saved")
-
-
 # ---------------------------------------------------------------- the round of the step page
 
 

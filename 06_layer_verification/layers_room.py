@@ -63,7 +63,7 @@ from layer_verification import (
 )
 from nanogpt.chapter import Loop
 from nanogpt.chapter import written as budget_written
-from nanogpt.does_it_pay import behind, table_of
+from nanogpt.does_it_pay import table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -385,17 +385,6 @@ def judged_twice(found, T, who):
     both = {K: tuple(name.format(budget_written((1,) * K) if "tree" in name else K)
                      for name in JUDGES[who]) for K in (4, 6, 8, 12, 16)}
     return {K: names for K, names in both.items() if {*names} <= table_of(found, T).keys()}
-
-
-def time_saved(found, T, who):
-    """{K: percent of a token's time that block verification saves, its two standard errors}."""
-    saved = {}
-    for K, (old, new) in judged_twice(found, T, who).items():
-        ms = table_of(found, T)[old]["ms"]
-        percent = 100 * found["tokens"] * len(ms) / sum(ms)
-        more, error = behind(found, T, old)[new]
-        saved[K] = -more * percent, error * percent
-    return saved
 
 
 def drafts_accepted(rule, p, q, K):

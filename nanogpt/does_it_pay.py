@@ -50,8 +50,9 @@ from nanogpt.three_numbers import alpha_of
 # plain decoding is fastest in float32. again/: the same in another hour; on the EPYC, which was
 # twice as fast then, without the 4-gram and some others, on the Xeon at T = 0 and 1. Prompts and
 # seeds are the same, but rounding is not, so at the first near tie a text parts from the other
-# machine's. one_loop/: on the EPYC, chains and trees of all drafters in chapter 02's loop, on 72
-# prompts (epyc.json); and chapter 01's loop beside it, with a few shapes (loops.json).
+# machine's. one_loop/: on 72 prompts, on the EPYC chains and trees of all drafters in chapter 02's
+# loop (epyc.json), and chapter 01's loop beside it, with a few shapes (loops.json); on the Xeon
+# what chapters 03 to 05 end on (xeon.json).
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding

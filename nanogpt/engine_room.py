@@ -22,7 +22,7 @@ from nanogpt.checkpoint import write_whole
 from nanogpt.data import held_out_prompts
 from nanogpt.device import synchronize
 from nanogpt.does_it_pay import machine
-from nanogpt.drafting import ByLoad, GPTDrafter, share_drafts
+from nanogpt.drafting import ByLoad, GPTDrafter
 from nanogpt.engine import Engine, Request
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.paging import PagedModel, Pages
@@ -296,32 +296,6 @@ def near_the_best(found):
     """{requests: tokens a second by load, over those of the best fixed K, 0 included}."""
     return {n: row[BY_LOAD] / max(speed for k, speed in row.items() if k != BY_LOAD)
             for n, row in speeds(found).items()}
-
-
-def shared(found, alphas, readers=32, each=2):
-    """Readers whose drafts are accepted with these probabilities in turn may have so many drafts
-    each, on average -> how share_drafts shares them among the first ones, tokens of a round with
-    as many for each, tokens as shared; by the prices that were found, what the rule gives the first
-    ones, and how many times as fast as the best K for all that is. No clock runs here."""
-    longest = max(DRAFTS)
-    most = [longest] * readers
-    crowd = [alphas[i % len(alphas)] for i in range(readers)]
-    rule = load_rule({n: {k: row[k] for k in DRAFTS} for n, row in found.items()})
-    price, draft_ms = rule.price(readers, sum(most)), rule.draft_ms[readers]
-
-    def tokens(ks):
-        return sum(alpha ** d for alpha, k in zip(crowd, ks, strict=True) for d in range(k + 1))
-
-    def speed(ks):
-        return tokens(ks) / (price[sum(ks)] + max(ks) * draft_ms)
-
-    # So many drafts for nothing, and no more to be had.
-    free = [1.0] * (readers * each + 1) + [1e9] * (readers * (longest - each))
-    ks = share_drafts(crowd, most, free, 0)
-    fixed = max(speed([k] * readers) for k in range(longest + 1))
-    priced = share_drafts(crowd, most, price, draft_ms)
-    return (ks[:len(alphas)], tokens([each] * readers), tokens(ks), priced[:len(alphas)],
-            float(speed(priced) / fixed))
 
 
 def load_sweeps(folder=MEASURED):

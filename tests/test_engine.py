@@ -444,11 +444,6 @@ def test_a_sweep_is_what_is_stored():
     assert stored["table"][1].keys() == {*engine_room.DRAFTS, engine_room.BY_LOAD}
     assert found[3][2].keys() <= stored["table"][1][0].keys()
     assert found[1][0]["tau"] == 1 <= found[3][2]["tau"]
-    # Both drafts of the worse reader go to the better one; among equals nothing is gained.
-    ks, equal, shared, priced, faster = engine_room.shared(stored["table"], (0.9, 0.5))
-    assert ks == [4, 0] and priced[0] > priced[1]
-    assert faster > 1 == engine_room.shared(stored["table"], (0.7, 0.7))[-1]
-    assert (equal, shared) == pytest.approx((16 * (2.71 + 1.75), 16 * (4.0951 + 1)))
 
 
 def test_the_lesson_begins_with_what_was_measured():

@@ -287,12 +287,6 @@ def test_one_child_or_two_by_hand():
     assert tree_room.raced(many[0], many[0], 1) == [1]
 
 
-def test_one_draw_in_picks_by_hand():
-    """.7 lies halfway between one pick's .6 and two picks' .8; .3 is half of the first."""
-    assert [tree_pictures.worth_in_picks(drawn, (0.6, 0.8)) for drawn in (0.3, 0.6, 0.7, 0.9)] == (
-        pytest.approx([0.5, 1, 1.5, 2]))
-
-
 def test_the_best_of_few_nodes_by_hand():
     """Nodes that cost nothing: all 48, in the depth that pays for its levels; dear ones: none but
     the first."""
