@@ -56,7 +56,7 @@ def draw_reading(found):
     table, verify = table_of(found, 1), VERBS.index("verify")
     read, write = (table[name]["verbs"][verify] for name in (CHAIN, f"plain, {found['precision']}"))
     read /= write
-    return draw_times(f"Reading five costs about {read:.1f}, not 5", {
+    return draw_times(f"Reading five takes the time of writing {read:.1f}", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.1f} c(1)": [(read, "verify", "5 rows")]})
 

@@ -93,7 +93,7 @@ def draw_rows(found, rival="trie"):
     merging_room.row_for_row."""
     axes = plots.new_axes(height=7, rows=2)
     for panel, (ax, tables, says) in enumerate(zip(axes, found.values(), (
-            "The kind stays: who knows the past leads",
+            "The kind stays: all but the plain believers are close",
             "The kind changes every 32 tokens: letters help the trie"), strict=True)):
         for i, (name, (color, end, heights)) in enumerate(LINES.items()):
             gains = [gain(methods[name], methods[rival], 2 - panel) for methods in tables.values()]

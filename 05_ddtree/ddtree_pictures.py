@@ -80,7 +80,7 @@ def draw_urns(found):
         ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p[0]).rstrip('0')}",
                 ha="center")
         ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
-    for first, last, says in (0, 1, "chosen"), (2, 4, "drawn, then looked at"), (5, 5, "two walks"):
+    for first, last, says in (0, 1, "picked"), (2, 4, "drawn, then looked at"), (5, 5, "two walks"):
         ax.plot([first - 0.4, last + 0.4], [1.16, 1.16], color=FAINT)
         ax.text((first + last) / 2, 1.18, says, ha="center", color=FAINT)
     return canvas(ax, "Six urns: token 0 comes out more often than its p (red: too much)",
@@ -97,7 +97,7 @@ def draw_theorem(p, q, law):
     accept, owed = (p / q).clamp(max=1), (p - q).clamp(min=0)
     fair = q * accept
     for ax, sent, title in zip(axes, (q, law), (
-            "Drafts drawn from q, judge told q", "Told q, token 0 is always sent"), strict=True):
+            "Drawn from q, told q: right", "Token 0 is always sent, told q: wrong"), strict=True):
         accepted = sent * accept
         drawn = (1 - accepted.sum()) * owed / owed.sum()
         for x, (blue, orange) in enumerate(zip(accepted.tolist(), drawn.tolist(), strict=True)):
@@ -112,7 +112,8 @@ def draw_theorem(p, q, law):
                         (blue, float(fair[x]), 0.62 if blue else 0.3, "d a"),
                         (orange, float((p - fair)[x]), 0.08, "-S r")):
                     if abs(part - was) > 1e-9:
-                        ax.text(x + 0.29, y, f"{name}: {two_digits(was)} to {two_digits(part)}",
+                        sign = "+" if part > was else "-"
+                        ax.text(x + 0.29, y, f"{name}: {sign}{two_digits(abs(part - was))}",
                                 va="center")
             ax.plot([x - 0.33, x + 0.27], 2 * [float(p[x])], color=INK, linewidth=2.2)
         ax.text(-0.36, float(p[0]), "p", ha="right", va="center")

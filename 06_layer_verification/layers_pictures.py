@@ -279,12 +279,12 @@ def draw_lengths(ax, toy, real, title):
 
 
 def draw_slopes(shapes, found, title):
-    """Tokens a round of several judges, over the shape of a tree. -> Axes
+    """Tokens a round of two judges, over the shape of a tree. -> Axes
 
     shapes: names; found: {judge: the tokens with each}; the first judge's line is the faint one.
     """
     ax = new_axes(height=3.4)
-    looks = ((FAINT, "--"), (BLUE, "-"), (INK, ":"), (FAMILIES["57K GPT"], "-"))
+    looks = ((FAINT, "--"), (BLUE, "-"))
     for (judge, line), (color, style) in zip(found.items(), looks, strict=True):
         ax.plot(line, style, color=color, linewidth=2.5, marker="o", markersize=4, label=judge)
     ax.set_xticks(range(len(shapes)), list(shapes))

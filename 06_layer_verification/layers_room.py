@@ -62,8 +62,6 @@ from layer_verification import (
     stop_probabilities,
 )
 from nanogpt.chapter import Loop
-from nanogpt.chapter import written as budget_written
-from nanogpt.does_it_pay import table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
@@ -366,25 +364,6 @@ def print_wrong(rules, p, q):
         rows.append([name, exactly(sum(abs(a - b) for a, b in written(found, p).values()) / 2),
                      f"{sum(chance * n for (*_, n), chance in found):.2f}"])
     cli.print_table(["", "total variation", "drafts accepted"], rows)
-
-
-# Chapter 01's rule and block verification on each drafter's chains, all in chapter 02's loop.
-JUDGES = {
-    "one head": ("03 one head, chain of {}", "06 one head, chain of {}, BV"),
-    "two heads": ("03 routed heads, chain of {}", "06 routed heads, chain of {}, BV"),
-    "4-gram": ("02 4-gram, chain of {}", "06 4-gram, chain of {}, BV"),
-    "57K GPT": ("02 drawn tree {}, 57K GPT", "06 57K GPT, chain of {}, BV"),
-}
-
-
-def judged_twice(found, T, who):
-    """One drafter's chains in a contest, by both rules -> {K: their two names}, where both ran.
-
-    found: of load_contest; who: of JUDGES.
-    """
-    both = {K: tuple(name.format(budget_written((1,) * K) if "tree" in name else K)
-                     for name in JUDGES[who]) for K in (4, 6, 8, 12, 16)}
-    return {K: names for K, names in both.items() if {*names} <= table_of(found, T).keys()}
 
 
 def drafts_accepted(rule, p, q, K):

@@ -249,15 +249,17 @@ def length_of(line):
     return shape
 
 
-def divided(found, first, step):
-    """A contest in two -> with the texts first, first + step, .. alone, and with all others.
+def divided(found, few):
+    """A contest in two -> with these texts alone, and with all others. few: their places.
 
     To choose on the ones and judge on the others: who is picked as the best on some texts owes them
     a part to luck.
     """
+    few = {*few}
+
     def part(inside):
         tables = {T: table | {"methods": {name: line | {
-            key: [value for i, value in enumerate(line[key]) if (i % step == first) == inside]
+            key: [value for i, value in enumerate(line[key]) if (i in few) == inside]
             for key in ("rounds", "ms")} for name, line in table["methods"].items()}}
             for T, table in found["tables"].items()}
         return found | {"tables": tables}

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import layers_room
 import merging_room
 import routing_room
 from nanogpt import does_it_pay, three_numbers
@@ -40,7 +39,7 @@ from nanogpt.does_it_pay import (
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.packing import for_decoding
 from nanogpt.pictures import maps
-from nanogpt.pictures.plots import FAINT, GREY
+from nanogpt.pictures.plots import GREY
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.three_numbers import alpha_of, best, chain_tokens, gpu, tree_tokens, yours
 from nanogpt.train import get_gpt
@@ -253,7 +252,7 @@ def test_level_is_what_the_same_texts_cannot_tell_apart():
 
 def test_who_was_chosen_on_some_texts_is_judged_on_the_others():
     """The first text alone, and the second: rounds and milliseconds, of plain decoding, too."""
-    one, other = does_it_pay.divided(contest(), 0, 2)
+    one, other = does_it_pay.divided(contest(), [0])
     for part, text in (one, 0), (other, 1):
         for name, (_, _, rounds, ms) in LINES.items():
             line = part["tables"]["1"]["methods"][name]
@@ -295,11 +294,6 @@ def test_the_best_of_a_kind_over_several_machines():
     del files["slow"]["tables"]["1"]["methods"]["01 chain of 4, 57K GPT"]
     assert best_of_all(files, 1)["57K GPT"][0] == "01 chain of 2, 57K GPT"
     assert best_of_all(files, 1).get("lookup") is None
-
-
-def bars(ax):
-    """The lines of a ladder's rungs, without their dots."""
-    return [line for line in ax.lines if line.get_linewidth() == 3]
 
 
 def test_few_words_for_many_methods():
@@ -378,27 +372,6 @@ def test_the_map_has_a_curve_for_the_best_loop_of_each_family_and_a_point_for_al
     curve, = (line for line in ax.lines if line.get_color() == maps.FAMILIES["57K GPT"]
               and line.get_linewidth() == 2)
     assert list(curve.get_ydata()) == pytest.approx([2, 4])
-
-
-def test_the_front_page_has_the_best_of_each_drafter_and_tells_what_nobody_trained(tmp_path):
-    table = LINES | {"05 drawn 4-gram, 8 nodes": ("4-gram", False, [8, 8], [24, 16])}
-    found = contest(lines=table)
-    found["tables"]["0.6"] = found["tables"]["1"]
-    slow = contest(1.25, lines=table)
-    slow["tables"]["0.6"] = slow["tables"]["1"]
-    for ax in maps.draw_front({"here": found, "slow": slow}):
-        *_, head, _ = bars(ax)
-        assert list(head.get_xdata()) == pytest.approx([32 / 21, 32 / 21 / 1.25])
-        dots = {line.get_xdata()[0]: line.get_markerfacecolor() for line in ax.lines
-                if line.get_marker() == "o" and line.get_ydata()[0] == 1}
-        assert [dots[x] for x in sorted(dots)] == ["white", FAINT]  # the first file's is filled
-        assert [label.get_text() for label in ax.get_yticklabels()] == [
-            "a table of three letters", "one head on the target's states", "a small GPT"]
-        assert [bar.get_color() for bar in bars(ax)] == [
-            maps.FAMILIES["4-gram"], FAINT, FAINT]
-    does_it_pay.save(tmp_path / "here.json", found)
-    maps.main([str(tmp_path / "here.json")], tmp_path)
-    assert (tmp_path / "ladder.png").stat().st_size > 10_000
 
 
 # ---------------------------------------------------------------- three numbers
@@ -617,14 +590,6 @@ def test_how_far_each_method_is_ahead(capsys):
         {"stays": {8: {name: [[1 + (name == "trie")]] * 2 for name in names}}}, [8])
     row, = (line for line in capsys.readouterr().out.splitlines() if line.startswith("side by"))
     assert row.split()[3] == "+50.0%"
-
-
-def test_two_rules_on_one_drafters_chains(monkeypatch):
-    """Who is in the contest under both: a chain that is written as a tree has its length."""
-    monkeypatch.setitem(layers_room.JUDGES, "who", ("02 tree {}", "06 chain of {}"))
-    found = {"tables": {"1": {"methods": dict.fromkeys(
-        ("02 tree 1-1-1-1", "06 chain of 4", "06 chain of 8"), {})}}}
-    assert layers_room.judged_twice(found, 1, "who") == {4: ("02 tree 1-1-1-1", "06 chain of 4")}
 
 
 @pytest.mark.slow  # the lesson prints both tables, too

@@ -1,28 +1,19 @@
-"""The one map of all methods: what a round costs across, what it writes upwards; and the
-picture of the front page.
+"""The one map of all methods: what a round costs across, what it writes upwards.
 
-    draw_map(found, T)                         # the best loop of each family in colour
-    python -m nanogpt.pictures.maps FILE FILE  # ladder.png for the front page
+    draw_map(found, T, title)  # the best loop of each family in colour
 
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
 """
 
 from collections import defaultdict
-from pathlib import Path
-from statistics import mean
-
-import matplotlib.pyplot as plt
 
 from nanogpt.does_it_pay import (
     PLAINLY,
-    best_of_all,
     briefly,
-    load_contest,
     speedups,
     table_of,
 )
-from nanogpt.pictures.plots import FAINT, GREY, INK, WIDTH, new_axes, plain_frame
-from nanogpt.terminal import Parser, run
+from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
 # that is not among them has no place on the map of the best.
@@ -30,12 +21,6 @@ FAMILIES = {"one head": "#8C1D40", "57K GPT": "#7B3294", "bigram": "#A6611A",
             "4-gram": "#D9730D", "two heads": "#4A6B00", "block drafter": "#1F4E5F",
             "lookup": "#5B74C0", "another drafter": "#444444"}
 FASTER = (0.5, 1, 1.5, 2, 3)  # the lines of equal speed-up
-FRONT = {"one head": "one head on the target's states", "two heads": "two heads, the surer one",
-         "57K GPT": "a small GPT", "block drafter": "one pass for all guesses",
-         "4-gram": "a table of three letters", "bigram": "a table of one letter",
-         "lookup": "copies from the text so far"}
-UNTRAINED = ("4-gram", "bigram", "lookup")
-DOTS = ("\u25cf ", "\u25cb ")  # a filled one, an empty one
 WARM = (0.6, 1)  # at T = 0 all texts of a contest run into one phrase, see tests/test_contest.py
 
 # ---------------------------------------------------------------- what is on it
@@ -147,68 +132,3 @@ def way_of(line):
         return "drawn tree (02)"
     whole = "BV" in loop or "block verification" in loop
     return "chain, judged as a block (06)" if whole else "chain, draft by draft (01)"
-
-
-# ---------------------------------------------------------------- the front page
-
-
-def draw_rungs(found, top, files):
-    """One line a method, the fastest on top, a panel a temperature -> a list of Axes.
-
-    found: {T: [(label, {file: speed-up}, its colour or None), ...]}, the slowest first; top: what
-    stands above all; files: {name: of load_contest}, a dot of its own each.
-    """
-    heights = [len(lines) for lines in found.values()]
-    _, axes = plt.subplots(len(found), figsize=(WIDTH, 1 + 0.23 * sum(heights)), sharex=True,
-                           layout="constrained", height_ratios=heights, squeeze=False)
-    first = next(iter(files))  # its dots are filled
-    for (ax,), (T, lines) in zip(axes, found.items(), strict=True):
-        ax.set_yticks(range(len(lines)), [label for label, *_ in lines], fontsize=9)
-        for row, (words, (_, fast, color)) in enumerate(
-                zip(ax.get_yticklabels(), lines, strict=True)):
-            paint = color or FAINT
-            ends = [*fast.values()] if len(files) > 1 else [1, *fast.values()]
-            ax.plot(ends, [row] * len(ends), "-", color=paint, linewidth=3)
-            for file, speed in fast.items():
-                ax.plot(speed, row, "o", color=paint, markersize=6,
-                        markerfacecolor=paint if file == first else "white")
-            ax.annotate(", ".join(f"{speed:.1f}x" for speed in fast.values()),
-                        (max(fast.values()), row), (7, 0), va="center", color=paint,
-                        textcoords="offset points", fontsize=9,
-                        bbox={"color": "white", "pad": 1})
-            words.set(color=color or INK, weight="bold" if color else "normal")
-        ax.axvline(1, color=INK, linewidth=1, zorder=0)
-        ax.set_ylim(-0.8, len(lines) - 0.4)
-        plain_frame(ax, f"T = {T:g}").grid(visible=False)
-        ax.spines["left"].set_visible(False)
-        ax.tick_params(length=0)
-    ax.figure.suptitle(top, x=0.02, ha="left", fontsize=12)
-    dots = " and ".join(DOTS[name != first] + file["machine"].rpartition(", ")[2]
-                        for name, file in files.items())
-    ax.set_xlabel(f"times as fast as plain decoding: {dots}", loc="right", fontsize=10)
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.set_xlim(right=0.8 + max(max(fast.values()) for lines in found.values()
-                                for _, fast, _ in lines))
-    return list(axes.flat)
-
-
-def draw_front(files):
-    """Of each kind of drafter the best method, in words; untrained ones in colour."""
-    found = {}
-    for T in WARM:
-        best = best_of_all(files, T)
-        rungs = [(FRONT[family], fast, FAMILIES["4-gram"] if family in UNTRAINED else None)
-                 for family, (_, fast, _) in best.items() if family in FRONT]
-        found[T] = sorted(rungs, key=lambda rung: mean(rung[1].values()))
-    return draw_rungs(found, "Counting (orange) comes close to a trained head", files)
-
-
-def main(argv=None, folder=Path(__file__).parent):
-    p = Parser("Draw the picture of the front page.")
-    p.add_argument("contest", nargs="+", help="files that nanogpt.does_it_pay has saved")
-    found = {path: load_contest(path) for path in p.parse_args(argv).contest}
-    draw_front(found)[0].figure.savefig(folder / "ladder.png", dpi=200)
-
-
-if __name__ == "__main__":
-    run(main)
