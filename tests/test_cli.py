@@ -110,7 +110,6 @@ SLIPS = [
      "size is 'small'; the target of this chapter's round is its lesson's own"),
     ("04_merged_trees/merging_room.py", "--corpus x.txt", "unrecognized arguments: --corpus x.txt"),
     ("nanogpt.engine_room", "--retrain", "unrecognized arguments: --retrain"),
-    ("nanogpt.pictures.maps", "", "the following arguments are required: contest"),
     ("nanogpt.pictures.step", "01_chain_specdec --steps 0", "steps is 0"),
     ("nanogpt.pictures.step", f"01_chain_specdec --out '{Path(__file__).as_posix()}'",
      "cannot be made"),

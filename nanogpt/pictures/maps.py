@@ -7,12 +7,7 @@ found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points
 
 from collections import defaultdict
 
-from nanogpt.does_it_pay import (
-    PLAINLY,
-    briefly,
-    speedups,
-    table_of,
-)
+from nanogpt.does_it_pay import PLAINLY, briefly, speedups, table_of
 from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
