@@ -222,7 +222,7 @@ def draw_lost(names, probs, popped, target):
     for u, p in zip(popped, target, strict=True):
         ax.annotate(two_digits(p), places[u], (4 if u[1:] else -4, -18), color=ORANGE,
                     textcoords="offset points", ha="center", va="center")
-    return canvas(ax, f"Orange: what the target gives; {len(lost)} of the twelve are lost",
+    return canvas(ax, f"Orange: what the target gives; {len(lost)} of the twelve it never writes",
                   (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
 
 

@@ -264,7 +264,7 @@ def draw_lengths(ax, toy, real, title):
     errors.
     """
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
-    say(ax, 8.4, toy[8] - 2, "e and t, exactly", ha="left", color=FAINT)
+    say(ax, 7.8, toy[8] + 1.4, "e and t, exactly", ha="right", color=FAINT)
     for i, (name, gains) in enumerate(real.items()):
         at = [K + 0.12 * (i - 1) for K in gains]  # beside each other, so that all errors are seen
         ax.errorbar(at, [more for *_, more, _ in gains.values()],
