@@ -26,24 +26,25 @@ from tree_room import CHANCES, LEVEL, LOOPS
 def draw_turns(p, q, tokens):
     """What multi-round rejection does with the first child, and with the second.
 
-    A panel for each first child that can be rejected; p, q (V,). A bar has three parts: blue and
-    grey make up q, blue and orange p.
+    A panel for each first child that can be rejected, as wide as it is probable; p, q (V,). A bar
+    has three parts: blue and grey make up q, blue and orange p.
     """
     panels = {"First child: as much is owed (orange) as rejected (grey)": (p, q)}
     for x in (q > p).nonzero().flatten().tolist():
-        left, name = q.clone(), tokens[x]
+        left, name, often = q.clone(), tokens[x], float(q[x] - p[x])
         left[x] = 0
-        often = f"{float(q[x] - p[x]):.1f}".lstrip("0")
-        title = f"{name} was rejected ({often} of the rounds): p is the orange, q has no {name}"
-        panels[title] = residual(p, q), left / left.sum()
+        says = f"{often:.1f}".lstrip("0")
+        title = f"{name} was rejected ({says} of the rounds): p is the orange, q has no {name}"
+        panels[title] = often * residual(p, q), often * left / left.sum()
     axes = new_axes(height=0.3 + 1.45 * len(panels), rows=len(panels))
     for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):
         start, accepted = torch.zeros(len(p)), torch.minimum(new_p, new_q)
         for part, color, label in ((accepted, BLUE, "accepted"),
                                    (new_q - accepted, GREY, "rejected"),
                                    (new_p - accepted, ORANGE, "still owed")):
-            shown = [f"{round(value, 3):g}".lstrip("0") for value in part.tolist()]
-            shown[int(part.argmax())] += f" {label}"
+            shown = [f"{round(value, 3):g}".lstrip("0") if value > 0.045 else ""
+                     for value in part.tolist()]
+            shown[int(part.argmax())] += f" {label}" * (float(part.max()) > 0.16)
             ax.bar_label(ax.barh(range(len(p)), part, 0.7, start, color=color), shown,
                          label_type="center", color="white" if color == BLUE else INK)
             start = start + part

@@ -1,4 +1,4 @@
-"""Drafts for several requests at once: a small GPT, and who gets how many.
+"""Drafts for several requests at once: a small GPT or a table, and who gets how many.
 
 A drafter of the engine has one method. draft(requests, ks) gives every request `drafted`, at most
 k tokens, and `draft_probs`, a row (V,) for each: what that token was drawn from.
@@ -34,6 +34,24 @@ class GPTDrafter:
             for request, logits in zip(drafting, self.small.read(new), strict=True):
                 # The target's sampler, and a penalty counts the drafts before this one.
                 probs = request.probs(logits[-1:], request.text + request.drafted)[0]  # (V,)
+                request.draft_probs.append(probs)
+                request.drafted.append(request.dice.draw(probs))
+
+
+class TextDrafter:
+    """Drafts from each text by itself, as a table of counts does: no forward, and no cache.
+
+    logits_of: a list of tokens -> (V,), the logits of the token after it.
+    """
+
+    def __init__(self, logits_of):
+        self.logits_of = logits_of
+
+    def draft(self, requests, ks):
+        for request, k in zip(requests, ks, strict=True):
+            for _ in range(k):
+                text = request.text + request.drafted
+                probs = request.probs(self.logits_of(text)[None], text)[0]  # (V,)
                 request.draft_probs.append(probs)
                 request.drafted.append(request.dice.draw(probs))
 

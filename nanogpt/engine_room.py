@@ -22,7 +22,7 @@ from nanogpt.checkpoint import write_whole
 from nanogpt.data import held_out_prompts
 from nanogpt.device import synchronize
 from nanogpt.does_it_pay import machine
-from nanogpt.drafting import ByLoad, GPTDrafter
+from nanogpt.drafting import ByLoad, GPTDrafter, TextDrafter
 from nanogpt.engine import Engine, Request
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.paging import PagedModel, Pages
@@ -34,6 +34,7 @@ MEASURED = Path(__file__).parent / "measured" / "engine"
 REQUESTS = (1, 4, 16, 32)
 DRAFTS = (0, 1, 2, 4, 8)
 BY_LOAD = "by load"
+COUNTED = "4-gram"  # chapter 01's counted table, with four drafts
 TEXTS = 16  # at least so many in each cell
 
 # ---------------------------------------------------------------- one round, to be looked at
@@ -79,10 +80,21 @@ def watched(engine):
 
 
 def new_engine(target, small, pages, share=None, size=16):
-    """An Engine with a small GPT as its drafter (None: no drafts), and the rule of chapter 01."""
+    """An Engine with the rule of chapter 01. small: its drafter, a GPT or a function of a text, see
+    TextDrafter; None: no drafts."""
     pages = Pages(pages, size)
-    return Engine(PagedModel(target, pages), small and GPTDrafter(small, pages),
+    drafter = small and (GPTDrafter(small, pages) if hasattr(small, "block_size")
+                         else TextDrafter(small))
+    return Engine(PagedModel(target, pages), drafter,
                   chapter.load("01").module("chain_specdec").accept, share)
+
+
+def counted(dataset):
+    """Chapter 01's 4-gram of a data set's training text, as a function of a text."""
+    one = chapter.load("01")
+    table = one.module("text_table").NgramDraft(one.room.table_of_text(dataset.train),
+                                                dataset.vocab_size)
+    return lambda text: table.after(tuple(text[-table.table.longest:]))
 
 
 def rounds_alone(target, small, request, most):
@@ -214,8 +226,9 @@ def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
 
 
 def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, laps=5,
-          max_new_tokens=64, texts=TEXTS):
-    """{requests: {K or "by load": {..}}}: every number of requests with every K, in turn.
+          max_new_tokens=64, texts=TEXTS, table=None):
+    """{requests: {K, "by load" or "4-gram": {..}}}: every number of requests with every K, in turn;
+    table: the drafter of COUNTED, if it takes part.
 
     So many texts in each cell, or as many as requests: fewer requests come in several batches, so
     that no cell hangs on one text. What `load_rule` asks for is measured first, on prompts of its
@@ -223,7 +236,7 @@ def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, lap
     """
     half = len(prompts) // 2
 
-    def cell(n, k, asked, rule=None):
+    def cell(n, k, asked, rule=None, small=small):
         return [run_together(target, small, asked[begin:begin + n], k, sampler, max_new_tokens,
                              rule) for begin in range(0, max(n, texts), n)]
 
@@ -232,8 +245,8 @@ def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, lap
         for lap in range(laps):  # outside: a slow minute of the machine hits a lap of all
             for n in requests:
                 for name in names[lap % len(names):] + names[:lap % len(names)]:
-                    k, rule = (max(drafts), share) if name == BY_LOAD else (name, None)
-                    runs[n][name].append(cell(n, k, asked, rule))
+                    how = {BY_LOAD: (max(drafts), asked, share), COUNTED: (4, asked, None, table)}
+                    runs[n][name].append(cell(n, *how.get(name, (name, asked))))
         return {n: {name: summary(laps, n) for name, laps in row.items()}
                 for n, row in runs.items()}
 
@@ -241,7 +254,7 @@ def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, lap
     gc.freeze()  # else a collection of everything hits some lap in the middle
     asked = list(enumerate(prompts))
     share = load_rule(in_turn([*drafts], asked[half:], min(3, laps)))
-    return in_turn([*drafts, BY_LOAD], asked[:half], laps, share)
+    return in_turn([*drafts, BY_LOAD, *[COUNTED] * bool(table)], asked[:half], laps, share)
 
 
 def summary(laps, n):
@@ -277,7 +290,7 @@ def speeds(found):
 
 def best_drafts(found):
     """{requests: (K, tokens a second)}: the fastest fixed K that is not 0."""
-    return {n: max(((k, speed) for k, speed in row.items() if k not in (0, BY_LOAD)),
+    return {n: max(((k, speed) for k, speed in row.items() if k in DRAFTS[1:]),
                    key=lambda pair: pair[1]) for n, row in speeds(found).items()}
 
 
@@ -294,7 +307,7 @@ def by_parts(found, n, k):
 
 def near_the_best(found):
     """{requests: tokens a second by load, over those of the best fixed K, 0 included}."""
-    return {n: row[BY_LOAD] / max(speed for k, speed in row.items() if k != BY_LOAD)
+    return {n: row[BY_LOAD] / max(speed for k, speed in row.items() if k in DRAFTS)
             for n, row in speeds(found).items()}
 
 
@@ -303,7 +316,7 @@ def load_sweeps(folder=MEASURED):
     found = {}
     for path in sorted(folder.glob("*.json")):
         machine = json.loads(path.read_text(encoding="utf-8"))
-        machine["table"] = {int(n): {int(k) if k != BY_LOAD else k: line for k, line in row.items()}
+        machine["table"] = {int(n): {int(k) if k.isdigit() else k: line for k, line in row.items()}
                             for n, row in machine["table"].items()}
         found[path.stem] = machine
     return found
@@ -313,7 +326,7 @@ def load_table(found, requests=None):
     """Head and rows: tokens a second of all together / milliseconds for which each one waits for a
     token, on average. requests: which rows; default all."""
     fast = speeds(found)
-    return (["requests", *(name if name == BY_LOAD else f"K = {name}" for name in fast[1])],
+    return (["requests", *(f"K = {name}" if name in DRAFTS else name for name in fast[1])],
             [[n, *(f"{speed:.0f} / {1e3 * n / speed:.1f}" for speed in fast[n].values())]
              for n in requests or fast])
 
@@ -347,7 +360,7 @@ def main(argv=None):
     small = for_decoding(get_gpt("draft", dataset, device), args.precision)
     prompts = held_out_prompts(dataset, 2 * max(REQUESTS))
     begin = time.perf_counter()
-    found = sweep(target, small, prompts, sampler, laps=args.laps)
+    found = sweep(target, small, prompts, sampler, laps=args.laps, table=counted(dataset))
     setting = {"machine": machine(device), "precision": precision_of(target),
                "torch": torch.__version__, "temperature": args.temperature, "laps": args.laps,
                "prompt_tokens": len(prompts[0]), "seconds": round(time.perf_counter() - begin)}

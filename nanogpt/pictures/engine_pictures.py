@@ -93,12 +93,14 @@ CROWD = {1: ORANGE, 4: BLUE, 8: GREY}  # so many drafts each
 
 def draw_crowd(found, drafts=CROWD):
     """How many times as many tokens a second drafts bring, by the number of readers, a line for
-    each K. found: as engine_room.sweep has it; drafts: {K: its colour}."""
+    each K, or for another drafter's four. found: as engine_room.sweep has it; drafts: {K or the
+    drafter: its colour}."""
     ax, fast = new_axes(height=3), speeds(found)
     ax.axhline(1, color=INK, linewidth=1)
     for k, color in drafts.items():
         gains = [row[k] / row[0] for row in fast.values()]
-        ax.plot(list(fast), gains, "o-", color=color, label=f"{k} draft{'s' * (k > 1)}")
+        says = f"{k}: 4 drafts" if isinstance(k, str) else f"GPT: {k} draft{'s' * (k > 1)}"
+        ax.plot(list(fast), gains, "o-", color=color, label=says)
         for n in (0, -1):  # below, where the points of four drafts are near
             ax.annotate(f"{gains[n]:.2f}x", (list(fast)[n], gains[n]), (5, -15 if k == 8 else 5),
                         textcoords="offset points", color=color, fontsize=10)
@@ -106,5 +108,5 @@ def draw_crowd(found, drafts=CROWD):
     ax.set(xscale="log", xlim=(0.9, 1.6 * max(fast)), ylim=(0.8, None))
     ax.set_xticks(list(fast), list(fast))
     ax.minorticks_off()
-    return plain_frame(ax, "In a crowd drafts bring less, and long chains lose most",
+    return plain_frame(ax, "In a crowd drafts bring less, whoever guesses",
                        "readers in the batch", "times as fast as without")
