@@ -222,8 +222,8 @@ def draw_lost(names, probs, popped, target):
     for u, p in zip(popped, target, strict=True):
         ax.annotate(two_digits(p), places[u], (4 if u[1:] else -4, -18), color=ORANGE,
                     textcoords="offset points", ha="center", va="center")
-    return canvas(ax, f"Orange: what the target gives; {len(lost)} of the twelve it never writes",
-                  (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
+    title = f"Orange: what the target gives; {len(lost)} of the twelve it hardly ever writes"
+    return canvas(ax, title, (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
 
 
 # ---------------------------------------------------------------- how many nodes
@@ -239,12 +239,16 @@ def price_of_a_row(masses, bend, base):
     return rates[n] / bend, n, rates[n]
 
 
+OF_THE_PASS = "DDTree, {} nodes", "fixed tree of the same pass, {} nodes"
+
+
 def measured_rows(found, T, most=15):
     """bend and base of price_of_a_row in a stored contest: the straight line through the prices of
-    DDTree with up to `most` nodes. found: of nanogpt.does_it_pay.load_contest."""
+    picked trees of the pass with up to `most` nodes, the heap's and those of a fixed shape. found:
+    of nanogpt.does_it_pay.load_contest."""
     lines, fast = table_of(found, T), speedups(found, T)
     n, price = torch.tensor([[line["budget"], fast[name][1]] for name, line in lines.items()
-                             if line.get("loop") == "DDTree, {} nodes" and line["budget"] <= most
+                             if line.get("loop") in OF_THE_PASS and line["budget"] <= most
                              ]).double().T
     slope = float(((n - n.mean()) * price).sum() / ((n - n.mean()) ** 2).sum())
     return 1 / slope, float(price.mean() - slope * n.mean())
