@@ -213,14 +213,14 @@ RIVALS = ("the surer head", "its record", "the letters", "side by side", "trie i
           "trie, mean", "trie by letters", "prompt's own head", "one head for both")
 
 
-def print_rows(found, budgets, rivals=RIVALS, ours="trie"):
-    """How far one method is ahead of each rival. found: of row_for_row."""
+def print_rows(found, budgets):
+    """How far the trie is ahead of each rival. found: of row_for_row."""
     cli.print_table(
-        [f"the {ours} writes more than", *(f"{n} rows" + (kind == CHANGING) * ", changing"
+        ["the trie writes more than", *(f"{n} rows" + (kind == CHANGING) * ", changing"
                                         for kind in found for n in budgets)],
-        [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n][ours], tables[n][name],
+        [[name, *("{:+.1%} \u00b1 {:.1%}".format(*gain(tables[n]["trie"], tables[n][name],
                                                      1 + (kind == KEPT)))
-                  for kind, tables in found.items() for n in budgets)] for name in rivals])
+                  for kind, tables in found.items() for n in budgets)] for name in RIVALS])
 
 
 class MixedLevels(RecordLevels):

@@ -239,16 +239,14 @@ def price_of_a_row(masses, bend, base):
     return rates[n] / bend, n, rates[n]
 
 
-OF_THE_PASS = "DDTree, {} nodes", "fixed tree of the same pass, {} nodes"
-
-
-def measured_rows(found, T, most=15):
+def measured_rows(found, T):
     """bend and base of price_of_a_row in a stored contest: the straight line through the prices of
-    picked trees of the pass with up to `most` nodes, the heap's and those of a fixed shape. found:
-    of nanogpt.does_it_pay.load_contest."""
+    picked trees of the pass, the heap's and those of a fixed shape. found: of
+    nanogpt.does_it_pay.load_contest."""
     lines, fast = table_of(found, T), speedups(found, T)
     n, price = torch.tensor([[line["budget"], fast[name][1]] for name, line in lines.items()
-                             if line.get("loop") in OF_THE_PASS and line["budget"] <= most
+                             if line.get("loop") in ("DDTree, {} nodes",
+                                                     "fixed tree of the same pass, {} nodes")
                              ]).double().T
     slope = float(((n - n.mean()) * price).sum() / ((n - n.mean()) ** 2).sum())
     return 1 / slope, float(price.mean() - slope * n.mean())

@@ -236,25 +236,28 @@ def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, lap
     """
     half = len(prompts) // 2
 
-    def cell(n, k, asked, rule=None, small=small):
-        return [run_together(target, small, asked[begin:begin + n], k, sampler, max_new_tokens,
+    def cell(n, asked, drafter, k, rule):
+        return [run_together(target, drafter, asked[begin:begin + n], k, sampler, max_new_tokens,
                              rule) for begin in range(0, max(n, texts), n)]
 
-    def in_turn(names, asked, laps, share=None):
+    def in_turn(cells, asked, laps):
+        """cells: {name: its drafter, K, and who gets how many of them}."""
+        names = list(cells)
         runs = {n: {name: [] for name in names} for n in requests}
         for lap in range(laps):  # outside: a slow minute of the machine hits a lap of all
             for n in requests:
                 for name in names[lap % len(names):] + names[:lap % len(names)]:
-                    how = {BY_LOAD: (max(drafts), asked, share), COUNTED: (4, asked, None, table)}
-                    runs[n][name].append(cell(n, *how.get(name, (name, asked))))
+                    runs[n][name].append(cell(n, asked, *cells[name]))
         return {n: {name: summary(laps, n) for name, laps in row.items()}
                 for n, row in runs.items()}
 
     gc.collect()
     gc.freeze()  # else a collection of everything hits some lap in the middle
-    asked = list(enumerate(prompts))
-    share = load_rule(in_turn([*drafts], asked[half:], min(3, laps)))
-    return in_turn([*drafts, BY_LOAD, *[COUNTED] * bool(table)], asked[:half], laps, share)
+    asked, cells = list(enumerate(prompts)), {k: (small, k, None) for k in drafts}
+    cells[BY_LOAD] = small, max(drafts), load_rule(in_turn(cells, asked[half:], min(3, laps)))
+    if table:
+        cells[COUNTED] = table, 4, None
+    return in_turn(cells, asked[:half], laps)
 
 
 def summary(laps, n):

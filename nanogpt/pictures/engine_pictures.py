@@ -88,10 +88,7 @@ def draw_pages(scene, size, count, text_of, columns=3):
                   (-1.9, columns * width - 1.3), (-1.25 * rows - 1.1, 1.1))
 
 
-CROWD = {1: ORANGE, 4: BLUE, 8: GREY}  # so many drafts each
-
-
-def draw_crowd(found, drafts=CROWD):
+def draw_crowd(found, drafts):
     """How many times as many tokens a second drafts bring, by the number of readers, a line for
     each K, or for another drafter's four. found: as engine_room.sweep has it; drafts: {K or the
     drafter: its colour}."""
@@ -101,8 +98,8 @@ def draw_crowd(found, drafts=CROWD):
         gains = [row[k] / row[0] for row in fast.values()]
         says = f"{k}: 4 drafts" if isinstance(k, str) else f"GPT: {k} draft{'s' * (k > 1)}"
         ax.plot(list(fast), gains, "o-", color=color, label=says)
-        for n in (0, -1):  # below, where the points of four drafts are near
-            ax.annotate(f"{gains[n]:.2f}x", (list(fast)[n], gains[n]), (5, -15 if k == 8 else 5),
+        for n in (0, -1):
+            ax.annotate(f"{gains[n]:.2f}x", (list(fast)[n], gains[n]), (5, 5),
                         textcoords="offset points", color=color, fontsize=10)
     ax.legend(frameon=False, labelcolor="linecolor", loc=(0.01, 0.12))
     ax.set(xscale="log", xlim=(0.9, 1.6 * max(fast)), ylim=(0.8, None))
