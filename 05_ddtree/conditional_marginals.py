@@ -96,8 +96,13 @@ class BlockLevels(BlockDraft):
 
     def __init__(self, network):
         super().__init__(network)
+        self.table = None
         if network.transition is not None:
             self.table = network.transition.detach().cpu()
+
+    def slots(self, root):
+        """One pass -> (L, V): its logits, to which the table's row is added."""
+        return self.logits(root, self.room)
 
     def level(self, tokens, parents):
         """n nodes of one level, their tokens -> (n, V) logits of what follows each.
@@ -105,11 +110,11 @@ class BlockLevels(BlockDraft):
         Raises ValueError below the last slot.
         """
         if parents == [-1]:  # the root: a new round
-            self.h, self.depth = self.logits(tokens[0], self.room), 0
+            self.h, self.depth = self.slots(tokens[0]), 0
         if self.depth == len(self.h):
             raise ValueError(f"the tree is deeper than the {self.depth} slots of the pass")
         logits = self.h[self.depth].expand(len(tokens), -1)  # (n, V): the same for every node, ...
-        if self.network.transition is not None:
+        if self.table is not None:
             logits = logits + self.table[self.depth, tokens]  # ... but for the token before
         self.depth += 1
         return logits
@@ -118,3 +123,17 @@ class BlockLevels(BlockDraft):
     def room(self):
         """How many tokens may follow the root inside the window."""
         return self.network.target.block_size - 1 - self.cache.length - self.unread.shape[1]
+
+
+class SlotLevels(BlockLevels):
+    """The same pass without its table: what is drawn in a slot knows nothing of the draws before
+    it. DDTree's marginals, drawn instead of ranked.
+    """
+
+    def __init__(self, network):
+        super().__init__(network)
+        self.table = None
+
+    def slots(self, root):
+        """One pass -> (L, V): the logarithms of its marginals."""
+        return self.marginals(root, self.room)

@@ -11,7 +11,7 @@ import torch
 from block_diffusion import BlockConfig, BlockDraft
 from block_grow import grow_argmax, grow_best, grow_drawn
 from chain_specdec import accept, acceptance_probability, residual  # chapter 01
-from conditional_marginals import BlockLevels, Children, ConditionalTreeDrafter
+from conditional_marginals import BlockLevels, Children, ConditionalTreeDrafter, SlotLevels
 from ddtree import (
     BlockChainDrafter,
     DDTreeDrafter,
@@ -103,6 +103,12 @@ LOOPS = [
     Loop("block chain of {}, the favourites", lambda m, k, sampler, dice:
          BlockChainDrafter(m.block, k), speculate, walk, budgets=(5,), contest=(2, 3, 4, 5),
          family="block drafter", proof=(2, 5), grow=grow_argmax),
+    Loop("slots, drawn chain of {}", lambda m, k, sampler, dice:
+         TreeDrafter(SlotLevels(m.block), (1,) * k, sampler, dice), speculate, multi_round,
+         contest=(2, 3, 4, 5), family="block drafter", drawn=True, proof=(2,)),
+    Loop("slots, drawn tree {}", lambda m, shape, sampler, dice:
+         TreeDrafter(SlotLevels(m.block), shape, sampler, dice), speculate, multi_round,
+         contest=((2, 1, 1), (2, 2, 1)), family="block drafter", drawn=True, proof=((2, 1),)),
     Loop("block, drawn chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(BlockLevels(m.block), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(3,), contest=(1, 2, 3, 4, 5), family="block drafter", drawn=True,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from block_diffusion import BlockConfig, BlockDraft, BlockDrafter
-from conditional_marginals import BlockLevels
+from conditional_marginals import BlockLevels, SlotLevels
 from ddtree_room import LOOPS
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.proofs import random_cast
@@ -207,6 +207,10 @@ def test_marginals_are_the_conditionals_summed(temperature):
             step = torch.softmax((h[slot] + W[slot, before]) / temperature, -1)
             summed += probability(h, W, 6, prefix, temperature) * step
         torch.testing.assert_close(marginals[slot], summed, rtol=0, atol=1e-6)
+    if temperature == 1:  # a drawn slot knows nothing of the draws before it
+        slots = observed(SlotLevels(network), text, [4])
+        found = torch.cat([slots.level([6], [-1]), slots.level([3, 9], [0, 0])]).exp()
+        torch.testing.assert_close(found, marginals[[0, 1, 1]], rtol=0, atol=0)
 
 
 def test_bad_input():
