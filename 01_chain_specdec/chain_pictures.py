@@ -1,11 +1,11 @@
-"""The lesson's pictures: where rejected probability goes, how long rounds are, what they cost.
+"""The lesson's pictures: who wrote what, where rejected probability goes, how long rounds are.
 
 Blue is what is accepted, grey what is rejected, orange the target's own, light blue the drafter's.
 """
 
 from matplotlib.patches import Rectangle
 
-from chain_room import CHAIN, LOOPS, foretold, round_in_steps
+from chain_room import CHAIN, LOOPS, foretold
 from nanogpt.bench import VERBS
 from nanogpt.does_it_pay import table_of, tau_error, taus
 from nanogpt.packing import precision_of
@@ -59,20 +59,6 @@ def draw_reading(found):
     return draw_times(f"Reading five takes the time of writing {read:.1f}", {
         "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
         f"read 5 tokens: {read:.1f} c(1)": [(read, "verify", "5 rows")]})
-
-
-def draw_round(found):
-    """An average round of the lesson's chain, and as many tokens one by one. -> Axes
-
-    found: a stored contest.
-    """
-    tau, draft, verify, price = round_in_steps(found, CHAIN)
-    rest, whole = price - draft - verify, int(tau)
-    return draw_times(f"{tau:.2f} tokens / {price:.2f} plain steps = {tau / price:.1f}x", {
-        f"a round: draft {draft:.2f} + verify {verify:.2f} + rest {rest:.2f} = {price:.2f}": [
-            (draft, "draft", "draft"), (verify, "verify", "verify"), (rest, "rest", "rest")],
-        f"the same {tau:.2f} tokens by plain decoding": [
-            *[(1, "verify", "one token")] * whole, (tau - whole, "verify", f"{tau - whole:.2f}")]})
 
 
 def draw_repair(title, target_probs, parts):

@@ -150,16 +150,14 @@ HARMLESS = {  # the proofs cannot see them, and here is why
 
 
 def round_in_steps(found, name, T=1):
-    """-> tau, and in plain steps the prices of drafting, of verifying and of the whole round.
+    """-> tau, and in plain steps the prices of drafting and of the whole round.
 
     found: a stored contest, see nanogpt.does_it_pay.load_contest; name: of a chain in it.
-    The rest of a round: coins, commit, the loop. All are rounded as they are shown, so that every
-    sum and quotient on the page comes out.
+    All are rounded as they are shown, so that every sum and quotient on the page comes out.
     """
     line, (tau, price, _) = table_of(found, T)[name], speedups(found, T)[name]
     step = sum(line["ms"]) / sum(line["rounds"]) / price  # the milliseconds of a plain step
-    draft, verify, *_ = line["verbs"]
-    return [round(number, 2) for number in (tau, draft / step, verify / step, price)]
+    return [round(number, 2) for number in (tau, line["verbs"][0] / step, price)]
 
 
 def tau_of_text(alpha, K, length):

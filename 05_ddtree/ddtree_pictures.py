@@ -87,41 +87,21 @@ def draw_urns(found):
                   (-0.6, len(found) - 0.5), (-0.4, 1.28))
 
 
-def draw_theorem(p, q, law):
-    """What chapter 01's rule accepts (blue) and draws from the residual (orange), for each token:
-    on the left the drafts come by q, which it is told, on the right by another law -> the Axes.
+def draw_hole(title, rows):
+    """25 rounds: 20 drafts t are sent, and five s are hidden; what stands in their place? -> Axes.
 
-    p, q, law: (V,), float64; law sums to 1.
+    rows: (on the left, on the right, the letters, their colours), the drafter's first; no letters:
+    a hole.
     """
-    axes = new_axes(width=8.4, height=3.2, columns=2)
-    accept, owed = (p / q).clamp(max=1), (p - q).clamp(min=0)
-    fair = q * accept
-    for ax, sent, title in zip(axes, (q, law), (
-            "Drawn from q, told q: right", "Token 0 is always sent, told q: wrong"), strict=True):
-        accepted = sent * accept
-        drawn = (1 - accepted.sum()) * owed / owed.sum()
-        for x, (blue, orange) in enumerate(zip(accepted.tolist(), drawn.tolist(), strict=True)):
-            ax.bar(x, blue, 0.5, color=tint(BLUE, 0.75))
-            ax.bar(x, orange, 0.5, blue, color=tint(ORANGE, 0.75))
-            ax.text(x, blue + orange + 0.02, two_digits(blue + orange), ha="center")
-            if ax is axes[1]:
-                # Dotted: the bars of the left panel.
-                for first, height in (0, float(fair[x])), (float(fair[x]), float((p - fair)[x])):
-                    ax.bar(x, height, 0.5, first, color="none", edgecolor=INK, linestyle=":")
-                for part, was, y, name in (
-                        (blue, float(fair[x]), 0.62 if blue else 0.3, "d a"),
-                        (orange, float((p - fair)[x]), 0.08, "-S r")):
-                    if abs(part - was) > 1e-9:
-                        sign = "+" if part > was else "-"
-                        ax.text(x + 0.29, y, f"{name}: {sign}{two_digits(abs(part - was))}",
-                                va="center")
-            ax.plot([x - 0.33, x + 0.27], 2 * [float(p[x])], color=INK, linewidth=2.2)
-        ax.text(-0.36, float(p[0]), "p", ha="right", va="center")
-        plain_frame(ax, title, None, "probability")
-        ax.set_xticks(range(len(p)), [f"token {x}" for x in range(len(p))])
-        ax.set(ylim=(0, 1), xlim=(-0.6, len(p) - 0.2))
-    axes[0].text(0.5, 0.75, "blue: accepted\norange: from the residual", ha="center", color=FAINT)
-    return axes
+    ax = new_axes(height=0.7 + 0.75 * len(rows))
+    for i, (left, right, letters, colors) in enumerate(rows):
+        y = -2 * i
+        draw_cells(ax, y, 20 * "t" + letters, [*20 * [BLUE if i else SKY], *colors[:len(letters)]])
+        if not letters:
+            ax.bar(22.47, 0.8, 4.9, y, color="none", edgecolor=colors[-1], linestyle="--")
+        ax.text(0, y + 0.95, left)
+        ax.text(25, y + 0.95, right, ha="right", color=colors[-1])
+    return canvas(ax, title, (0, 25), (y - 0.2, 1.7))
 
 
 def print_mended(wrong, right, told):
