@@ -1,5 +1,5 @@
-"""Pictures of this chapter: a rule as water in pipes, a chain with its numbers, a layer's shares,
-where a path ends, what a rule adds.
+"""Pictures of this chapter: a rule as water in pipes, a chain with its numbers, where a path ends,
+what a rule adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows; hatched is what was drawn
 and is never looked at.
@@ -168,90 +168,38 @@ def short(p):
     return f"{p:.4f}".strip("0").ljust(3, "0")
 
 
-# ---------------------------------------------------------------- a layer's shares
-
-
-def draw_shares(shares, wanted, draft_probs, title):
-    """What a layer of two nodes offers, a bar of length 1 for each row of shares: blue flows, grey
-    is left over, and dark blue flows more than in the first row.
-
-    shares: {name: of nodes 1 and 2}; wanted, draft_probs (2, V): a_v p_v and q_v of their children.
-    """
-    ax, first = new_axes(height=3.0), None
-    for y, (name, parts) in enumerate(shares.items()):
-        offers = np.array(parts)[:, None] * draft_probs
-        flows, at = np.minimum(offers, wanted), 0.0
-        first = flows if first is None else first
-        for v, z in np.ndindex(*offers.shape):
-            if not z:
-                say(ax, at, y - 0.38, f"{v + 1}: {two_digits(parts[v])}", ha="left")
-            for width, color in ((offers[v, z], tint(GREY, 0.5)), (flows[v, z], BLUE),
-                                 (first[v, z], tint(BLUE, 0.6))):
-                ax.barh(y, width, 0.5, at, color=color)
-            at += offers[v, z]
-            ax.plot([at, at], [y - 0.25, y + 0.25], color="white", linewidth=2)
-            say(ax, at - offers[v, z] / 2, y, f"{'etm'[z]}\n{two_digits(flows[v, z])}")
-        ax.barh(y, 1 - at, 0.5, at, **UNSEEN)
-        say(ax, 1, y - 0.38, f"unseen: {two_digits(1 - at)}", ha="right",
-            color=RED if at < 0.995 else FAINT)
-        say(ax, -0.09, y - 0.38, "shares")
-        say(ax, -0.09, y, name)
-        say(ax, 1.03, y, f"{two_digits(flows.sum())}\nflows", ha="left")
-    return canvas(ax, title, (-0.18, 1.17), (len(shares) - 0.6, -0.6))
-
-
 # ---------------------------------------------------------------- where the path ends
 
-NODES = "root", *"1234"  # of the lesson's tree, and
-PARENTS = {"1": "root", "2": "root", "3": "1", "4": "2"}
-
-
-def draw_shape(ax, y):
-    """The lesson's tree, its middle at a height."""
-    at = {name: (x, y + side) for name, x, side in zip(
-        NODES, (0.06, 0.45, 0.45, 0.84, 0.84), (0, -0.09, 0.09, -0.09, 0.09), strict=True)}
-    for child, parent in PARENTS.items():
-        ax.plot(*zip(at[parent], at[child], strict=True), color=GREY, linewidth=1.2, zorder=1)
-    for name, place in at.items():
-        draw_node(ax, place, name + {"1": ":e", "2": ":t"}.get(name, ""), GREY)
-    for x, name in (0.45, "layer 1"), (0.84, "layer 2"):
-        say(ax, x, y - 0.2, name, color=FAINT)
+NODES = "root", *"1234"  # of the lesson's tree
 
 
 def draw_ends(trees, node, title):
-    """Where does the path end? For each tree a bar of length 1, as high as the tree is probable.
+    """Where does the path end? For each tree a bar of length 1, as high as the tree is probable,
+    and below them the means.
 
     trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))]; node: the one
-    in full colour, a name, and then the means stand below; None: what layer 2 leaves is not cut yet
-    (the tree stands above).
+    in full colour, a name.
     """
-    ax, y, mean = new_axes(height=4.8 if node else 5.2), 0.0, 0.0
+    ax, y, mean = new_axes(height=4.8), 0.0, 0.0
 
     def line(y, *texts, **look):
-        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=False):
+        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=True):
             say(ax, x, y, text, **look)
 
-    if not node:
-        draw_shape(ax, -0.42)
-    line(-0.11, "drawn\nbelow", "layer 1\nis asked", *[f"ends\nat {node}"] * bool(node),
-         color=FAINT)
+    line(-0.11, "drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}", color=FAINT)
     asked = trees[0][2][:3].sum()
     ax.plot([0, 0, asked, asked], [-0.015, -0.04, -0.04, -0.015], color=INK, linewidth=1.2)
     say(ax, 0, -0.1, "each time what is left is cut alike:\n" + ", ".join(
-        f"{name} {short(x / asked)}" for name, x in zip(NODES, trees[0][2][:3], strict=False))
-        if node else "nothing deeper took the path:\nwho ends it?", ha="left")
+        f"{name} {short(x / asked)}" for name, x in zip(NODES, trees[0][2][:3], strict=False)),
+        ha="left")
     for drawn, chance, ends in trees:
-        middle, asked = y + chance / 2, ends[:3].sum()
-        parts = dict(zip(NODES, ends, strict=True)) if node else {
-            "?": asked, **dict(zip(NODES[3:], ends[3:], strict=True))}
-        draw_bar(ax, middle, parts, 0.95 * chance, BLUE, short, (node or "?",))
-        line(middle, f"{drawn}\n({short(chance)})", short(asked), *[
-            f"{short(parts[node] / asked)} of it\n= {short(parts[node])}"] if node else [])
-        mean, y = mean + chance * np.array([asked, parts.get(node, 0)]), y + chance
-    if node:
-        line(1.06, "mean", *map(short, mean), fontweight="bold")
-    return canvas(ax, title, (-0.22, 1.52 if node else 1.26),
-                  (1.12 if node else 1.02, -0.19 if node else -0.68))
+        middle, asked, parts = y + chance / 2, ends[:3].sum(), dict(zip(NODES, ends, strict=True))
+        draw_bar(ax, middle, parts, 0.95 * chance, BLUE, short, (node,))
+        line(middle, f"{drawn}\n({short(chance)})", short(asked),
+             f"{short(parts[node] / asked)} of it\n= {short(parts[node])}")
+        mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
+    line(1.06, "mean", *map(short, mean), fontweight="bold")
+    return canvas(ax, title, (-0.22, 1.52), (1.12, -0.19))
 
 
 # ---------------------------------------------------------------- what it gains
