@@ -120,7 +120,7 @@ SLIPS = [
 @pytest.mark.parametrize("program, flags, sentence", SLIPS)
 def test_a_slip_is_one_sentence_and_nothing_is_trained(
         program, flags, sentence, capsys, monkeypatch):
-    monkeypatch.setattr(train, "fit", lambda *a, **k: pytest.fail("trained before checking"))
+    monkeypatch.setattr(train, "tqdm", lambda *a, **k: pytest.fail("trained before checking"))
     with pytest.raises(SystemExit) as stopped:
         start(program, *shlex.split(flags))
     error = capsys.readouterr().err
