@@ -163,7 +163,7 @@ class Hunt:
         if self.found.loop is not CHAIN:
             print("The kit replays chapter 01's chains only.")
             return
-        place, off, _, accepted, error, overlap, favourite, (free, own) = debugging.evidence(
+        place, off, _, accepted, error, overlap, favourite, (free, own), _ = debugging.evidence(
             lambda prompt, seed: self.steps(self.found, prompt, WARM, seed), self.prompt,
             self.m.target, self.m.small, WARM)
         print("first wrong p: " + ("round {}, row {}".format(*place) if place else "none")

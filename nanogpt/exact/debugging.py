@@ -7,11 +7,11 @@
     counts      one position, many seeds: a chi-square against the exact law; it sees what is wrong
                 at this position, and nothing else
 
-They look at the tokens, and at the record that chapter 01's loop leaves of each round
-(ChainRound), not at its code. Decode and replay in float32: bfloat16 alone moves probabilities by
+They look at the tokens, and at a record of each round as chapter 01's loop leaves it
+(ChainRound), not at the code. Decode and replay in float32: bfloat16 alone moves probabilities by
 a percent.
 
-`suspects` has seven decoders to try them on. One is right, and one is exact but slow.
+`suspects` has seven engines to try them on. One is right, and one is exact but slow.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,12 @@ from statistics import NormalDist
 import torch
 
 from nanogpt.chapter import load
-from nanogpt.exact.slips import changed, replaced
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.decoding import Step
+from nanogpt.drafting import GPTDrafter
+from nanogpt.engine import Engine, Request
+from nanogpt.exact.batches import standing
+from nanogpt.paging import PagedModel, Pages
+from nanogpt.sampling import Sampler
 
 # ---------------------------------------------------------------- what a decoder did
 
@@ -141,7 +145,8 @@ def not_owed(rounds):
 
 def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     """All of this for a decoder, from some texts of it -> first wrong row of the first text, the
-    largest distance of a recorded q, drafts a round, `acceptance`, `draws`, `not_owed`.
+    largest distance of a recorded q, drafts a round, `acceptance`, `draws`, `not_owed`, how many of
+    the texts are different.
 
     start(prompt, seed) -> Steps.
     """
@@ -151,7 +156,7 @@ def evidence(start, prompt, target, small, sampler, texts=6, rounds=12):
     off = max(off for found in replays for off in found.q_off)
     drafts = sum(len(one.drafted) for one in rounds) / len(rounds)
     return (first_wrong_row(again[0]), off, drafts, *acceptance(rounds, replays), draws(rounds),
-            not_owed(rounds))
+            not_owed(rounds), len({tuple(found[-1].text) for found in made}))
 
 
 # ---------------------------------------------------------------- counts at one position
@@ -194,46 +199,50 @@ def second_tokens(start, prompt, samples):
     return found
 
 
-# ---------------------------------------------------------------- seven decoders
+# ---------------------------------------------------------------- seven engines
+
+SUSPECTS = {
+    "A": "a page is given out twice",
+    "B": "a chain is cut behind the drafts that q likes",
+    "C": None,
+    "D": "all drafts are drawn with the first request's sampler",
+    "E": "the drafter's cache is not cut back",
+    "F": "who is sent back believes that its rows are still there",
+    "G": "each has dice of its own, all with seed 0",
+}
 
 
-def stepping(steps, owner, **slips):
-    """The same Steps, with slips in the place of the owner's functions while each is made."""
-    while True:
-        with replaced(owner, **slips):
-            step = next(steps)
-        yield step
+def in_company(target, small, prompt, seed, sampler, k):
+    """One reader's Steps in an engine that serves two others, too. He comes last, so he is sent
+    back when there are no pages left; when the others have ended, he goes on."""
+    chain, shown = load("01").module("chain_specdec"), []
+    pages = Pages(11 * len(prompt) // 8 + 9, 8)
+
+    def judge(*judged):
+        shown[:] = judged  # at the end of a round: what the last one was judged by
+        return chain.accept(*judged)
+
+    engine = Engine(PagedModel(target, pages), GPTDrafter(small, pages), judge)
+    engine.submit(Request(4 * prompt, Sampler(0.3), 101, 30, k=k))
+    engine.submit(Request(6 * prompt, sampler, 102, 30, k=k))
+    reader = Request(prompt, sampler, seed, 64, k=k)
+    engine.submit(reader)
+    while engine.busy:
+        served, tokens = engine.round()[-1]
+        if served is reader:
+            yield Step(tokens, detail=chain.ChainRound(*shown[:3], len(tokens) - 1))
 
 
 def suspects(target, small, k=4, sampler=None):
-    """{"A": start(prompt, seed), ..}: chapter 01's chain, seven times."""
-    chain, sampler = load("01").module("chain_specdec"), sampler or Sampler(1)
+    """{"A": start(prompt, seed), ..}: one reader in company, in seven engines."""
+    def start(sentence):
+        def steps(prompt, seed):
+            reader = in_company(target, small, prompt, seed, sampler or Sampler(1), k)
+            while True:
+                with standing(sentence):
+                    step = next(reader)
+                yield step
 
-    def only_liked(drafter, root, k, sampler, dice):
-        drafted, probs = draft(drafter, root, k, sampler, dice)
-        liked = [float(q[token]) > 0.3 for token, q in zip(drafted, probs, strict=True)]
-        keep = [*liked, False].index(False)
-        return drafted[:keep], probs[:keep]
+        return steps
 
-    draft, loop = chain.draft, chain.speculate_chain
-    slips = {
-        "A": {"verify": changed(chain.verify, "context.verify([root, *drafted], sampler)", (
-            "context.verify([root, *drafted], sampler, "
-            "1 + context.cache.length + torch.arange(len(drafted) + 1))"))},
-        "B": {"draft": only_liked},
-        "C": {},
-        "D": {"draft": changed(draft, "dice.draw(draft_probs[-1])",
-                               "dice.draw(draft_probs[-1] ** 1.5)")},
-        "E": {"draft": lambda drafter, root, k, _, dice: draft(
-            drafter, root, k, Sampler(2), dice)},
-        "F": {},
-        "G": {"residual": lambda target_probs, _: target_probs},
-    }
-    loops = {"F": changed(loop, "context.commit(rows, tokens)", (
-        "context.commit([*rows, n + 1][:len(drafted) + 1], tokens)"))}
-
-    def start(name):
-        return lambda prompt, seed: stepping(loops.get(name, loop)(
-            target, chain.GPTDraft(small), prompt, k, sampler, Dice(seed)), chain, **slips[name])
-
-    return {name: start(name) for name in slips}
+    return {name: start(sentence) for name, sentence in SUSPECTS.items()}

@@ -27,7 +27,8 @@ def fate(seen):
 
 
 def draw_forward(scene, text_of, notes):
-    """The rows of one forward in one strip, whose they are, and what each request then writes.
+    """The rows of one forward in one strip, whose they are, and what each request then writes; of
+    one that ends the reader is asked.
 
     scene: {name: Seen}; text_of(token); notes: {name: what is special about it}.
     """
@@ -35,15 +36,12 @@ def draw_forward(scene, text_of, notes):
     for line, (name, seen) in enumerate(scene.items()):
         rows = seen.read + seen.drafted
         draw_cells(ax, 0, [text_of(token).replace("\n", NEWLINE) for token in rows], fate(seen), x)
-        cut = seen.ended == "stop" and len(seen.tokens) <= seen.accepted
-        for row in range(len(seen.read) + len(seen.tokens), len(rows)) if cut else ():
-            if row < len(seen.read) + seen.accepted:
-                ax.plot([x + row + 0.1, x + row + 0.84], [0.15, 0.65], color=INK, lw=1.2)
         ax.hlines(-0.3, x + 0.1, x + len(rows) - 0.16, color=INK, linewidth=1.5)  # the bracket
         ax.text(x + len(rows) / 2, -0.5, name, va="top", ha="center", **MONO)
         wrote = "".join(visible(text_of(token)) for token in seen.tokens)
-        ax.text(0, -2.1 - 0.9 * line, f"{name}: {notes[name]}, writes \u201c{wrote}\u201d",
-                va="top", fontsize=10, parse_math=False)
+        wrote = "?" if seen.ended else f"\u201c{wrote}\u201d"
+        ax.text(0, -2.1 - 0.9 * line, f"{name}: {notes[name]}, writes {wrote}", va="top",
+                fontsize=10, parse_math=False)
         x += len(rows)
     for place, color, meaning in ((0, FAINT, "prompt"), (4.5, ORANGE, "root"),
                                   (8, BLUE, "accepted draft"), (15, GREY, "rejected draft")):
