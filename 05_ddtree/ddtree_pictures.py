@@ -232,24 +232,25 @@ def measured_rows(found, T):
     return 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_stop(masses, price, top=0.1, most=30):
-    """Masses as falling bars, cut off at `top`, and a line for what a row costs -> the Axes.
+def draw_stop(masses, prices, top=0.1, most=30):
+    """Masses as falling bars, cut off at `top`, and lines for what a row costs -> the Axes.
 
-    masses: in the heap's order; price: of a row, in tokens.
+    masses: in the heap's order; prices: {machine: of a row, in tokens}.
     """
-    ax, stop = new_axes(height=3.6), sum(m > price for m in masses)
+    ax, stops = new_axes(height=3.6), []
+    for machine, price in prices.items():
+        stops.append(sum(m > price for m in masses))
+        ax.axhline(price, color=INK, linewidth=1.6)
+        ax.text(most + 0.9, price + 0.001, f"{machine}: {stops[-1]} nodes", ha="right", va="bottom")
     ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
-        tint(BLUE, 0.75) if i < stop else tint(GREY, 0.6) for i in range(most)])
-    ax.axhline(price, color=INK, linewidth=1.6)
-    ax.text(most + 0.9, price + 0.002, "what its row costs", ha="right", va="bottom")
+        tint(BLUE, 0.75) if i < max(stops) else tint(GREY, 0.6) for i in range(most)])
     cut = [m for m in masses if m > top]
     for i, _ in enumerate(cut, 1):  # a break: the bar goes on
         ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
     ax.text(len(cut) + 1, 0.97 * top, "these go on to " + " ".join(map(two_digits, cut)), va="top")
     ax.text(len(cut) + 3, masses[len(cut) + 1], "what a node is worth", color=BLUE, va="bottom")
-    ax.set(xlim=(0, most + 1), xticks=[1, stop, most], ylim=(0, top))
-    plain_frame(ax, f"Stop where the bars meet the line: after {stop} nodes",
-                "node, in the heap's order", "tokens")
+    ax.set(xlim=(0, most + 1), xticks=[1, *sorted(stops), most], ylim=(0, top))
+    plain_frame(ax, "Stop where a node is worth less than its row costs", "node, in the heap's order", "tokens")
     return ax
 
 

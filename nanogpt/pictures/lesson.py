@@ -109,23 +109,20 @@ def one_loop(name="epyc"):
     return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / f"{name}.json")
 
 
-def standings(loops, machines=("xeon",)):
-    """Of each loop the budget that was the fastest, on average over some contests on 72 texts, all
-    in chapter 02's loop: its tokens a round in the first of them, and its speed-up in each, at
-    T = .6 and 1.
+def standings(loops, machine="xeon"):
+    """Of each loop the budget that was the fastest in a contest on 72 texts, all in chapter 02's
+    loop: its tokens a round and its speed-up, at T = .6 and 1.
 
-    loops: {what the table says: a loop, as "05 DDTree, {} nodes"}; machines: see `one_loop`.
+    loops: {what the table says: a loop, as "05 DDTree, {} nodes"}; machine: see `one_loop`.
     """
-    files, columns = {machine: one_loop(machine) for machine in machines}, []
-    first = files[machines[0]]
+    found, columns = one_loop(machine), []
     for T in maps.WARM:
-        tokens, methods = does_it_pay.speedups(first, T), does_it_pay.table_of(first, T)
+        fast = does_it_pay.speedups(found, T)
         best = does_it_pay.best_of_all(
-            files, T, lambda line: f"{line['chapter']} {line['loop']}")
+            {"": found}, T, lambda line: f"{line['chapter']} {line['loop']}")
         columns.append([])
-        for name, fast, _ in map(best.get, loops.values()):
-            speeds = [f"{fast[machine]:.2f}x" if machine in fast else "  -  " for machine in files]
-            columns[-1].append(f"{written(methods[name]['budget'])}: {tokens[name][0]:.2f}, "
-                               + " ".join(speeds))
+        for name, *_ in map(best.get, loops.values()):
+            budget = written(does_it_pay.table_of(found, T)[name]["budget"])
+            columns[-1].append(f"{budget}: {fast[name][0]:.2f}, {fast[name][2]:.2f}x")
     print_table(["budget: tokens, speed-up", *(f"T = {T}" for T in maps.WARM)],
                 list(zip(loops, *columns, strict=True)))
