@@ -1,58 +1,21 @@
-"""The lesson's pictures: whose guesses reached further, and one round of two heads on one target.
-
-Green is the verse head, pink the code head.
-"""
+"""The lesson's pictures: what each router gains, and one round of two heads on one target."""
 
 import math
-from itertools import product
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
-from nanogpt.pictures.plots import (
-    BLUE,
-    GREY,
-    HEADS,
-    INK,
-    ORANGE,
-    RED,
-    SKY,
-    new_axes,
-    plain_frame,
-    tint,
-)
+from nanogpt.pictures.plots import BLUE, GREY, INK, ORANGE, RED, new_axes, plain_frame
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import LETTERS, PROMPT, STRETCHES, gain_on, opinion
+from routing_room import LETTERS, PROMPT, STRETCHES, gain_on
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
 
-
-def draw_says(known):
-    """What each head says that it will get, beside what it gets, kind by kind -> the Axes.
-    known: of routing_room.tell."""
-    ax, places, names = new_axes(height=3.6), (0, 1, 2.4, 3.4), []
-    for x, (kind, head) in zip(places, product(known, (0, 1)), strict=True):
-        steps = [step for text in known[kind] for step in text.values()]
-        says, gets = opinion(steps, head)[:2]
-        color = HEADS[head]
-        ax.bar(x - 0.2, says, 0.38, color="white", edgecolor=color, linewidth=2)
-        ax.bar(x + 0.2, gets, 0.38, color=tint(color, 0.75))
-        ax.text(x - 0.2, 0.06, f"says\n{says:.2f}", ha="center", fontsize="small")
-        ax.text(x + 0.2, 0.06, f"gets\n{gets:.2f}", ha="center", fontsize="small")
-        names.append(f"{('verse', 'code')[head]} head")
-    ax.set_xticks(places, names)
-    for x, kind in ((0.5, "on verse"), (2.9, "on code")):
-        ax.text(x, 1.8, kind, ha="center", weight="bold")
-    ax.set(ylim=(0, 2), yticks=(0, 0.5, 1, 1.5))
-    return plain_frame(ax, "At home a head gets what it says; away, less", None,
-                       "drafts, at a position")
-
-
 LINES = {  # of draw_found: {method: its colour, and where its name stands}
     "knows the kind": (GREY, (1.6, 16.2)), "one head for both": (BLUE, (0.03, 10.7)),
     LETTERS: (INK, (1.05, 8.4)), "the surer head": (ORANGE, (3.05, 5.2)),
-    "its record": (SKY, (2.1, -1.2)), PROMPT: (RED, (1.2, -3.6))}
+    PROMPT: (RED, (1.2, -3.6))}
 
 
 def draw_found(found, baseline="code head"):
@@ -61,7 +24,7 @@ def draw_found(found, baseline="code head"):
     ax, parts = new_axes(height=4.6), (*STRETCHES, "both")
     for i, (name, (color, place)) in enumerate(LINES.items()):
         gains = [gain_on(found, name, baseline, part) for part in parts]
-        xs = [x + 0.05 * (i - 2.5) for x in range(len(parts))]
+        xs = [x + 0.05 * (i - 2) for x in range(len(parts))]
         means, errors = ([100 * one[which] for one in gains] for which in (0, 1))
         ax.errorbar(xs, means, errors, color=color, marker="o", markersize=4, elinewidth=0.8,
                     linestyle="none")

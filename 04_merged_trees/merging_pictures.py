@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 
 from dual_draft_routing import HeadDrafter  # chapter 03
 from merged_trees import TrieDrafter, distinct_prefixes, prefixes, trie_merge
-from nanogpt.bench import gain
 from nanogpt.pictures import plots
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
@@ -76,38 +75,6 @@ def draw_trie(trees, scores, trie):
     plots.draw_node(axes["3"], (x, y), texts[row], plots.PURPLE)
     axes["3"].texts[-1].set(clip_on=True, clip_path=plt.Rectangle(
         (x, y - 1), 1, 2, transform=axes["3"].transData))
-
-
-LINES = {  # of draw_rows: {method: its colour, and where its name stands: at which point, how high}
-    "one head for both": (plots.BLUE, -1, (2.7, 2.5)),
-    "trie by letters": (plots.GREEN, -1, (1.4, 0.8)),
-    "its record": (plots.SKY, -1, (0.4, -12)),
-    "the letters": (plots.INK, -1, (-1.2, -2.2)),
-    "the surer head": (plots.ORANGE, -1, (-4.6, -4.7)),
-    "side by side": (plots.RED, 0, (-10.3, -10))}
-
-
-def draw_rows(found, rival="trie"):
-    """Tokens a round against draft rows, in percent over the rival, with two standard errors, where
-    the kind of text stays and where it changes -> the two Axes. found: of
-    merging_room.row_for_row."""
-    axes = plots.new_axes(height=7, rows=2)
-    for panel, (ax, tables, says) in enumerate(zip(axes, found.values(), (
-            "The kind stays: who chooses well is ahead of the plain trie",
-            "The kind changes every 32 tokens: letters help the trie"), strict=True)):
-        for i, (name, (color, end, heights)) in enumerate(LINES.items()):
-            gains = [gain(methods[name], methods[rival], 2 - panel) for methods in tables.values()]
-            places = [x + 0.05 * (i - 2.5) for x in range(len(tables))]
-            shares, errors = ([100 * one[part] for one in gains] for part in (0, 1))
-            ax.errorbar(places, shares, errors, color=color, marker="o", markersize=4,
-                        elinewidth=0.8, linestyle="--" if name == "trie by letters" else "-")
-            ax.text((0.2, 3.2)[end], heights[panel], name, color=color, va="center")
-        ax.axhline(0, color=plots.INK, linewidth=1.4)
-        ax.text(len(tables) + 0.75, -0.2, rival, weight="bold", ha="right", va="top")
-        ax.set(xticks=range(len(tables)), xticklabels=tables, xlim=(-0.3, len(tables) + 0.8),
-               ylim=(-14, 5))
-        plots.plain_frame(ax, says, "draft rows" * panel, f"% more tokens than the {rival}")
-    return axes
 
 
 def step_round(args, dataset, device, prompt):

@@ -109,13 +109,13 @@ def one_loop(name="epyc"):
     return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / f"{name}.json")
 
 
-def standings(loops, machine="xeon"):
-    """Of each loop the budget that was the fastest in a contest on 72 texts, all in chapter 02's
-    loop: its tokens a round and its speed-up, at T = .6 and 1.
+def standings(loops):
+    """Of each loop the budget that was the fastest in a contest on an EPYC, 72 texts, all in
+    chapter 02's loop: its tokens a round and its speed-up, at T = .6 and 1.
 
-    loops: {what the table says: a loop, as "05 DDTree, {} nodes"}; machine: see `one_loop`.
+    loops: {what the table says: a loop, as "05 DDTree, {} nodes"}.
     """
-    found, columns = one_loop(machine), []
+    found, columns = one_loop("chapters"), []
     for T in maps.WARM:
         fast = does_it_pay.speedups(found, T)
         best = does_it_pay.best_of_all(
