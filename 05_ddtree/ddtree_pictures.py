@@ -250,7 +250,8 @@ def draw_stop(masses, prices, top=0.1, most=30):
     ax.text(len(cut) + 1, 0.97 * top, "these go on to " + " ".join(map(two_digits, cut)), va="top")
     ax.text(len(cut) + 3, masses[len(cut) + 1], "what a node is worth", color=BLUE, va="bottom")
     ax.set(xlim=(0, most + 1), xticks=[1, *sorted(stops), most], ylim=(0, top))
-    plain_frame(ax, "Stop where a node is worth less than its row costs", "node, in the heap's order", "tokens")
+    plain_frame(ax, "Stop where a node is worth less than its row costs",
+                "node, in the heap's order", "tokens")
     return ax
 
 

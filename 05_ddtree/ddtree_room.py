@@ -105,10 +105,11 @@ LOOPS = [
          family="block drafter", proof=(2, 5), grow=grow_argmax),
     Loop("slots, drawn chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(SlotLevels(m.block), (1,) * k, sampler, dice), speculate, multi_round,
-         contest=(2, 3, 4, 5), family="block drafter", drawn=True, proof=(2,)),
+         budgets=(3,), contest=(2, 3, 4, 5), family="block drafter", drawn=True, proof=(2,)),
     Loop("slots, drawn tree {}", lambda m, shape, sampler, dice:
          TreeDrafter(SlotLevels(m.block), shape, sampler, dice), speculate, multi_round,
-         contest=((2, 1, 1), (2, 2, 1)), family="block drafter", drawn=True, proof=((2, 1),)),
+         budgets=((2, 2, 1),), contest=((2, 1, 1), (2, 2, 1)), family="block drafter", drawn=True,
+         proof=((2, 1),)),
     Loop("block, drawn chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(BlockLevels(m.block), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(3,), contest=(1, 2, 3, 4, 5), family="block drafter", drawn=True,

@@ -26,8 +26,7 @@ from nanogpt.decoding import collect, collecting, plain_decode, timed
 from nanogpt.device import device_name, synchronize
 from nanogpt.gpu.graphs import captured
 from nanogpt.gpu.plain import plain_in_launches
-from nanogpt.model import GPT
-from nanogpt.packing import for_decoding, precision_of
+from nanogpt.packing import precision_of
 from nanogpt.sampling import Dice
 from nanogpt.sizes import SIZES
 
@@ -75,13 +74,6 @@ def cost_curve(target, rows=(1, 2, 4, 8, 16, 32, 64, 128), cached=128, repeats=3
             laps[n].append(median_ms(lambda t=tokens: target(t, cache=cache), target.device,
                                      repeats=1, warmup=1))
     return {n: statistics.median(values) for n, values in laps.items()}
-
-
-def without_width(model, repeats=200):
-    """How much of a forward is only the starting of its operations? -> milliseconds of a row for a
-    GPT, and for one of as many layers and heads that has hardly any width."""
-    thin = GPT(replace(model.config, n_embd=2 * model.config.n_head)).to(model.device)
-    return [cost_curve(for_decoding(one), rows=(1,), repeats=repeats)[1] for one in (model, thin)]
 
 
 def interpolate(curve, n):

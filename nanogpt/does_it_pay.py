@@ -51,8 +51,9 @@ from nanogpt.three_numbers import alpha_of
 # twice as fast then, without the 4-gram and some others, on the Xeon at T = 0 and 1. Prompts and
 # seeds are the same, but rounding is not, so at the first near tie a text parts from the other
 # machine's. one_loop/: on 72 prompts, on the EPYC chains and trees of all drafters in chapter 02's
-# loop (epyc.json), and chapter 01's loop beside it, with a few shapes (loops.json); what chapters
-# 03 to 05 end on, on an EPYC (chapters.json) and, without the bare slots, on the Xeon (xeon.json).
+# loop (epyc.json), and chapter 01's loop beside it, with a few shapes (loops.json, and in a faster
+# hour loops_faster.json); what chapters 03 to 05 end on, on an EPYC (chapters.json) and, without
+# the bare slots, on the Xeon (xeon.json).
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding

@@ -291,12 +291,6 @@ def speeds(found):
             for n, row in found.items()}
 
 
-def best_drafts(found):
-    """{requests: (K, tokens a second)}: the fastest fixed K that is not 0."""
-    return {n: max(((k, speed) for k, speed in row.items() if k in DRAFTS[1:]),
-                   key=lambda pair: pair[1]) for n, row in speeds(found).items()}
-
-
 def by_parts(found, n, k):
     """Milliseconds of a round of n requests with k drafts each, by parts -> {part: ms}. A machine
     that was measured before its forward's parts were has none."""

@@ -12,7 +12,6 @@ from nanogpt import run as runner
 from nanogpt.before import worth
 from nanogpt.chapter import Loop, decoders, load
 from nanogpt.decoding import Generation, Step, plain_decode, timed
-from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.model import KVCache
 from nanogpt.sampling import Dice, Sampler
@@ -198,17 +197,3 @@ def test_an_earlier_runs_worth_by_hand():
     """Two tokens in a round of 6 ms, where a plain step takes 8."""
     table = {"plain": {"tau": 1.0, "round_ms": 8.0}, "a": {"tau": 2.0, "round_ms": 6.0}}
     assert worth(table)["a"] == (2, 0.75, pytest.approx(8 / 3))
-
-
-def test_a_model_without_width():
-    """As many layers and heads; its forward has the same operations on next to no numbers."""
-    model, seen = random_gpt(2, block_size=64), []
-
-    def watched(target, **_):
-        seen.append(target.config)
-        return {1: float(target.config.n_embd)}
-
-    with replaced(bench, cost_curve=watched):
-        full, empty = bench.without_width(model)
-    assert [(one.n_layer, one.n_head) for one in seen] == [(2, model.config.n_head)] * 2
-    assert (full, empty) == (model.config.n_embd, 2 * model.config.n_head) and empty < full

@@ -104,8 +104,8 @@ def contest():
 @cache
 def one_loop(name="epyc"):
     """A stored contest on 72 texts: all drafters in chapter 02's loop; "loops": chapter 01's loop
-    beside it, and a few shapes; "chapters": what chapters 03 to 05 end on; "xeon": the same on a
-    second machine, without what is drawn from bare slots."""
+    beside it, and a few shapes; "loops_faster": again, in a faster hour; "chapters": what chapters
+    03 to 05 end on; "xeon": the same on a second machine, without what is drawn from bare slots."""
     return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / f"{name}.json")
 
 
