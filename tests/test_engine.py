@@ -487,8 +487,8 @@ def test_the_lesson_begins_with_what_was_measured():
     table, epyc = sweeps["xeon"]["table"], sweeps["epyc"]["table"]
     drafts, batch, both = headline(table, engine_room.COUNTED)
     assert said == [batch, drafts, both]
-    drafts, batch, both = headline(epyc)
-    assert f"the three are {batch}, {drafts} and {both}" in page
+    drafts, batch, both = headline(epyc, engine_room.COUNTED)
+    assert f"the three of the opening are {batch}, {drafts} and {both}" in page
     for fast in map(engine_room.speeds, (table, epyc)):
         assert all(row[1] > row[0] for row in fast.values())
     for k, said in (4, (2.1, 1.4)), (engine_room.COUNTED, (2.8, 1.6)):
@@ -496,16 +496,18 @@ def test_the_lesson_begins_with_what_was_measured():
                 for n in (1, 32)] == [*said]
     # Three prices: once, for each reader, for each draft.
     counted = engine_room.COUNTED
-    for n, row in table.items():
-        assert row[0]["round_ms"] == pytest.approx(5 + 0.47 * n, rel=0.09)
-        assert row[counted]["round_ms"] == pytest.approx(5 + 0.47 * n + 0.15 * 4 * n, rel=0.09)
+    for found, once, reader, draft in (table, 5, 0.47, 0.15), (epyc, 1.8, 0.25, 0.12):
+        for n, row in found.items():
+            plain = once + reader * n
+            assert row[0]["round_ms"] == pytest.approx(plain, rel=0.09)
+            assert row[counted]["round_ms"] == pytest.approx(plain + draft * 4 * n, rel=0.09)
     plain, four = (table[32][k] for k in (0, counted))
     assert round((four["round_ms"] - plain["round_ms"]) / 32 / (four["tau"] - 1), 2) == 0.29
     assert round(plain["round_ms"] / 32, 2) == 0.63
     for k, who in (4, "each reader "), (8, ""):
         assert "{round_ms:.1f} ms and brings {0}{tau:.2f}".format(who, **table[32][k]) in page
     for found in (table, epyc):
-        assert all(part > 0.955 for part in engine_room.near_the_best(found).values())
+        assert all(part > 0.91 for part in engine_room.near_the_best(found).values())
 
 
 def test_watching_a_round_changes_nothing():
