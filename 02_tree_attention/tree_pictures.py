@@ -39,6 +39,7 @@ def draw_turns(p, q, tokens):
     axes = new_axes(height=0.3 + 1.45 * len(panels), rows=len(panels))
     for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):
         start, accepted = torch.zeros(len(p)), torch.minimum(new_p, new_q)
+        narrow = [[] for _ in tokens]  # numbers that find no room in their bars
         for part, color, label in ((accepted, BLUE, "accepted"),
                                    (new_q - accepted, GREY, "rejected"),
                                    (new_p - accepted, ORANGE, "still owed")):
@@ -47,9 +48,12 @@ def draw_turns(p, q, tokens):
             shown[int(part.argmax())] += f" {label}" * (float(part.max()) > 0.16)
             ax.bar_label(ax.barh(range(len(p)), part, 0.7, start, color=color), shown,
                          label_type="center", color="white" if color == BLUE else INK)
+            for numbers, value in zip(narrow, part.tolist(), strict=True):
+                numbers += [f"{value:.4f}".lstrip("0")] * (0.001 < value <= 0.045)
             start = start + part
         for y, token in enumerate(tokens):
             ax.text(-0.02, y, token, va="center", **MONO)
+            ax.text(float(start[y]) + 0.01, y, " and ".join(narrow[y]), va="center")
             if new_p[y] == new_q[y] == 0:
                 ax.text(0, y, "already rejected", va="center")
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
@@ -86,17 +90,19 @@ def best_speeds(nodes, chances=CHANCES, level=LEVEL):
     return lists
 
 
-def draw_cheap_nodes(here):
-    """The best chain and the best tree over the price of a node. here: what one costs, (low, high).
-    -> Axes"""
+def draw_cheap_nodes(machines):
+    """The best chain and the best tree over the price of a node. machines: {what the picture says:
+    what a node costs there, (low, high)}. -> Axes"""
     nodes = [10 ** (-3 + i / 20) for i in range(41)]
     ax, (chains, trees) = new_axes(height=3.2), best_speeds(nodes)
-    for line, color, name, side in ((trees, BLUE, "best tree", "bottom"),
-                                    (chains, INK, "best chain", "top")):
+    for line, color, name, side in ((trees, BLUE, "best tree, computed", "bottom"),
+                                    (chains, INK, "best chain, computed", "top")):
         ax.semilogx(nodes, [speed for speed, *_ in line], color=color, linewidth=2.5)
-        ax.text(nodes[0] * 1.15, line[0][0] - (side == "top") * 0.06, name, color=color, va=side)
-    ax.axvspan(*here, color=GREY, alpha=0.4, linewidth=0)
-    ax.text(here[0] * 0.95, 1.1, "a node on our CPU", color=FAINT, ha="right")
+        ax.text(0.0022, line[0][0] - (side == "top") * 0.09, name, color=color, va=side)
+    for (low, high), says, left in zip(machines.values(), machines, (True, False), strict=True):
+        ax.axvspan(low, high, color=GREY, alpha=0.4, linewidth=0)
+        ax.text(high * 1.05 if left else low * 0.95, 1.35 if left else 1.1, says, color=FAINT,
+                ha="left" if left else "right")
     ax.set(xlim=(nodes[0], nodes[-1]), ylim=(1, 2.9), xticks=[0.001, 0.01, 0.1],
            xticklabels=["1/1000", "1/100", "1/10"])
     return plain_frame(ax, "Trees live on cheap nodes", "price of a node, in plain steps",
