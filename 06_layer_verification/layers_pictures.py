@@ -88,31 +88,40 @@ def side_by_side(widths, middle):
     return middle + WIDE * (np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2)
 
 
-def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0):
+def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=None):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
     rule: a single-step rule's class; draft_probs, target_mass (V,); k: 1 or 2. One candidate is
     its own tuple, so that its second column is left out. The title may name {total}, all that
-    arrives. unseen: how many of all draws are not in draft_probs, since nobody looks at them.
+    arrives. unseen: how many of all draws are not in draft_probs, since nobody looks at them. only:
+    the token whose water is shown; None: all.
     """
     local = rule(draft_probs[None], target_mass[None], k)
     flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], k + 1
-    level = np.linspace(0, len(flows) - 1, len(out))
+    shown = np.array([z for z in range(len(out)) if only in (None, z)])
+    flows = {X: (mass, np.where(np.isin(np.arange(len(out)), shown), shares, 0))
+             for X, (mass, shares) in flows.items() if {*X} & {*shown}}
+    level = np.linspace(0, len(flows) - 1, len(shown)) if len(shown) > 1 else np.array(
+        [(len(flows) - 1) / 2])
     drawn = 1 + unseen / draft_probs.sum() if unseen else 0  # for each that is offered
     starts = side_by_side([mass * (drawn or 1) for mass, _ in flows.values()], level.mean())
-    ends = side_by_side(np.maximum(out, target_mass), level.mean())
+    ends = side_by_side(np.maximum(out, target_mass)[shown], level.mean())
     heads = ("of what is offered", "of what is wanted") if k == 1 else ("drafter", "accepted")
     for x, name in zip((0.5, 1.5) if k == 1 else (0, last), heads, strict=True):
         say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass, mass * drawn)
         draw_node(ax, (1, y), "".join("etm"[z] for z in X), GREY)
-        for z in np.flatnonzero(shares) if k > 1 else ():
-            draw_pipe(ax, (1, y), (2, level[z]), shares[z])
+        for z, at in zip(shown, level, strict=True):
+            if k > 1 and shares[z]:
+                draw_pipe(ax, (1, y), (2, at), shares[z])
     if unseen:
-        say(ax, 0.5, level[-1] + 0.27, f"hatched: {two_digits(unseen)} unseen", color=RED)
-    for z, y in enumerate(level):
-        draw_pipe(ax, (k, y), (last, ends[z]), out[z], target_mass[z])
+        say(ax, 0.5, level[-1] + 0.27, f"hatched: {two_digits(unseen)} unseen", color=FAINT)
+    if k == 1:
+        say(ax, last + 0.17, ends.mean(), two_digits(out.sum()), color=BLUE, fontsize=17,
+            fontweight="bold")
+    for z, y, end in zip(shown, level, ends, strict=True):
+        draw_pipe(ax, (k, y), (last, end), out[z], target_mass[z])
         draw_node(ax, (k, y), "etm"[z], GREY)
     return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.6, -0.4))
@@ -121,15 +130,18 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0):
 # ---------------------------------------------------------------- a chain
 
 
-def draw_bar(ax, y, parts, height, color, write, strong=()):
+def draw_bar(ax, y, parts, height, color, write, strong=(), above=False):
     """A bar of length 1, cut into parts: {name: width}, those that are seen with both written in
-    them; write: of a width, its text; strong: the names in full colour."""
+    them; write: of a width, its text; strong: the names in full colour; above: a name too long for
+    its part stands above it."""
     at = 0.0
     for name, width in parts.items():
         full = name in strong
         ax.barh(y, width, height, at, color=tint(color, 1 if full else 0.4), edgecolor="white",
                 linewidth=width > 0.02)
-        if width > 0.03:
+        if above and 0.03 < width < 0.1:
+            say(ax, at + width, y - 0.75 * height, f"{name} {write(width)}", ha="right")
+        elif width > 0.03:
             say(ax, at + width / 2, y, f"{name}\n{write(width)}" if width > 0.1 else name,
                 color="white" if full else INK,
                 rotation=0 if width > 0.02 * len(name) else 90)
@@ -154,11 +166,13 @@ def draw_chain(names, rows, ends, title):
             say(ax, place, 0.42 * y, two_digits(number))
     y = 0.42 * len(rows) + 1.1
     say(ax, -0.06, y - 0.5, "the path ends at", ha="left", color=FAINT)
+    say(ax, 1.14, y - 0.58, "drafts\naccepted", color=FAINT)
     for color, (rule, parts) in zip((GREY, BLUE), ends.items(), strict=True):
         kept = sum(i * part for i, part in enumerate(parts))
-        draw_bar(ax, y, dict(zip(names, parts, strict=True)), 0.62, color, two_digits)
+        draw_bar(ax, y, dict(zip(names, parts, strict=True)), 0.62, color,
+                 lambda part: short(round(part, 3)), above=True)
         say(ax, -0.06, y, rule, ha="right")
-        say(ax, 1.03, y, f"{two_digits(kept)} drafts\naccepted", ha="left")
+        say(ax, 1.14, y, two_digits(kept), fontsize=17, fontweight="bold")
         y += 0.8
     return canvas(ax, title, (-0.3, 1.24), (y - 0.4, -0.85))
 
@@ -188,13 +202,14 @@ def draw_ends(trees, node, title):
 
     line(-0.11, "drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}", color=FAINT)
     asked = trees[0][2][:3].sum()
-    ax.plot([0, 0, asked, asked], [-0.015, -0.04, -0.04, -0.015], color=INK, linewidth=1.2)
-    say(ax, 0, -0.1, "each time what is left is cut alike:\n" + ", ".join(
+    say(ax, 0, -0.1, "framed: what is left. It is cut\nalike: " + ", ".join(
         f"{name} {short(x / asked)}" for name, x in zip(NODES, trees[0][2][:3], strict=False)),
         ha="left")
     for drawn, chance, ends in trees:
         middle, asked, parts = y + chance / 2, ends[:3].sum(), dict(zip(NODES, ends, strict=True))
         draw_bar(ax, middle, parts, 0.95 * chance, BLUE, short, (node,))
+        ax.plot([0, asked, asked, 0, 0], middle + chance * np.array([1, 1, -1, -1, 1]) * 0.475,
+                color=INK, linewidth=2)
         line(middle, f"{drawn}\n({short(chance)})", short(asked),
              f"{short(parts[node] / asked)} of it\n= {short(parts[node])}")
         mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
@@ -208,16 +223,16 @@ def draw_ends(trees, node, title):
 def draw_lengths(ax, toy, real, title):
     """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
 
-    toy: {K: percent}, exact; real: {drafter: {K: of layers_room.gain_by_tree}}, with two standard
+    toy: {K: percent}, exact; real: {drafter: of layers_room.gains_by_length}, with two standard
     errors.
     """
     ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
     say(ax, 7.8, toy[8] + 1.4, "e and t, exactly", ha="right", color=FAINT)
     for i, (name, gains) in enumerate(real.items()):
         at = [K + 0.12 * (i - 1) for K in gains]  # beside each other, so that all errors are seen
-        ax.errorbar(at, [more for *_, more, _ in gains.values()],
-                    [2 * error for *_, error in gains.values()], fmt="o:" if "," in name else "o-",
-                    color=FAMILIES[name.partition(",")[0]], markersize=4, elinewidth=1, label=name)
+        ax.errorbar(at, [more for _, _, more, *_ in gains.values()],
+                    [2 * error for *_, error, _ in gains.values()], fmt="o-",
+                    color=FAMILIES[name], markersize=4, elinewidth=1, label=name)
     ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), frameon=False, labelcolor="linecolor")
     say(ax, 0.7, 33, "bars: two standard errors", ha="left", color=INK)
     plain_frame(ax, title, "drafts in the chain, K", "% more tokens a round")
@@ -229,12 +244,17 @@ def draw_lengths(ax, toy, real, title):
 def draw_slopes(shapes, found, title):
     """Tokens a round of two judges, over the shape of a tree. -> Axes
 
-    shapes: names; found: {judge: the tokens with each}; the first judge's line is the faint one.
+    shapes: names; found: {judge: the tokens with each, and their standard errors}; the first
+    judge's line is the faint one.
     """
     ax = new_axes(height=3.4)
     looks = ((FAINT, "--"), (BLUE, "-"))
     for (judge, line), (color, style) in zip(found.items(), looks, strict=True):
-        ax.plot(line, style, color=color, linewidth=2.5, marker="o", markersize=4, label=judge)
+        tokens, errors = np.transpose(line)
+        ax.errorbar(range(len(shapes)), tokens, 2 * errors, fmt=style, color=color, linewidth=2.5,
+                    marker="o", markersize=4, elinewidth=1, label=judge)
+    say(ax, 0, ax.get_ylim()[0] + 0.1, "bars: two standard errors of\nthe difference to the first",
+        ha="left", color=FAINT)
     ax.set_xticks(range(len(shapes)), list(shapes))
     ax.legend(loc="upper right", frameon=False, labelcolor="linecolor")
     return plain_frame(ax, title, "eight drafts, on the first path and on the second",

@@ -67,7 +67,7 @@ from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import Tables, bias_and_length, tables
 from nanogpt.sampling import Sampler
-from single_step_rules import KSEQ, RRS, rejection_rounds, smallest_rho
+from single_step_rules import KSEQ, RRS, TINY, rejection_rounds, smallest_rho
 from text_table import NgramDraft, NgramLevels  # chapter 01
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
@@ -195,17 +195,34 @@ def gain_by_tree(before, after):
             differences.std() / max(len(differences) - 1, 1) ** 0.5)
 
 
-def gains_by_length(chains, lengths):
-    """{K: gain of block verification over chapter 01's rule} on chains that are cut after K drafts.
+def error_by_text(texts, values):
+    """The standard error of a mean over all rounds: texts are independent, a text's rounds are not.
 
-    chains: of recorded_trees; those that are shorter than the longest length are left out.
+    texts: a list of trees each; values (n,): one for each tree of all texts in turn.
     """
+    ends = np.cumsum([len(text) for text in texts])[:-1]
+    off = [part.sum() for part in np.split(values - values.mean(), ends)]
+    return (np.square(off).sum() * len(off) / (len(off) - 1)) ** 0.5 / len(values)
+
+
+def gains_by_length(texts, lengths):
+    """{K: tokens of a round by chapter 01's rule and by block verification, by how many percent
+    these are more, the standard error of that, and the share of the chains on which they are fewer}
+    on chains that are cut after K drafts.
+
+    texts: of recorded_trees, a list for each; chains shorter than the longest length are left out.
+    """
+    texts = [[tree for tree in text if len(tree[0].parents) > max(lengths)] for text in texts]
     found = {}
     for K in lengths:
         cut = [(shape_of((*range(-1, K),)), *(x[:, :K + 1] for x in arrays))
-               for shape, *arrays in chains if len(shape.parents) > max(lengths)]
+               for text in texts for _, *arrays in text]
         tau = tau_by_tree({name: RULES[name] for name in ("TV + RRS", "BV")}, cut)
-        found[K] = gain_by_tree(tau["TV + RRS"], tau["BV"])
+        before, after = tau["TV + RRS"], tau["BV"]
+        ratio = after.mean() / before.mean()
+        error = error_by_text(texts, after - ratio * before) / before.mean()
+        found[K] = (before.mean(), after.mean(), 100 * (ratio - 1), 100 * error,
+                    (after < before - 1e-9).mean())
     return found
 
 
@@ -220,6 +237,21 @@ def cut_paths(trees, first, second):
     cut = shape_of((-1, *(rows.index(max(v - 2, 0)) for v in rows[1:])))
     return [(cut, *(x[:, rows] for x in arrays))
             for shape, *arrays in trees if len(shape.parents) == whole]
+
+
+def worth_of_a_second(trees):
+    """The tokens that one more candidate beside the first adds to a round, if it may not repeat
+    it (n,): multi-round rejection offers it where the first was rejected. Without coins.
+
+    trees: of recorded_trees; of the first candidate the token is used, of the second none.
+    """
+    found = []
+    for _, tokens, draft, target in trees:
+        q, p, first = draft[0, 0], target[0, 0], tokens[0, 1]
+        left, offered = np.maximum(p - q, 0), np.where(np.arange(len(q)) == first, 0, q)
+        left, offered = (x / max(x.sum(), TINY) for x in (left, offered))
+        found.append((1 - min(1, p[first] / q[first])) * np.minimum(left, offered).sum())
+    return np.array(found)
 
 
 def print_same_trees(results):
