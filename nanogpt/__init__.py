@@ -25,9 +25,9 @@ from pathlib import Path
 
 # A chapter's folder starts with a digit, so it is no package: its modules are imported by their
 # plain names, `from tree_attention import Tree`, and this is the one place that makes it possible.
-# At the end of the path: module names are unique, so the order tells nothing.
+# In front of what is installed, which may be another clone; behind the folder of the script.
 ROOT = Path(__file__).resolve().parents[1]
-sys.path += [folder for folder in map(str, sorted(ROOT.glob("0?_*"))) if folder not in sys.path]
+sys.path[1:1] = map(str, sorted(ROOT.glob("0?_*")))
 
 
 def quiet_stop(kind, error, trace):

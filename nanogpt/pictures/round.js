@@ -220,7 +220,7 @@ function tell() {
   const brief = { draft: trace.names[0] ? "Two heads guess." : "A small model guesses.",
     verify: `One pass of the large model reads ${trace.confidence ? "the chosen tree" : "all guesses"}.`,
     route: "The surer head's tree goes on.", down: "Scores: the chance that the path goes through.",
-    up: "One draw, held against the layers from the right, ends the path.",
+    up: "The chance that the path ends at each node. One draw picks.",
     accept: "Blue: accepted guesses. Orange: the large model's own.", commit: `One pass wrote ${wrote}. The cache keeps ${several(kept.length, "row")} and forgets ${lost}.` };
   return frames.filter((f, i) => !frames[i + 1] || frames[i + 1].verb !== f.verb)
     .map(f => ({ ...f, text: brief[f.verb] }));
