@@ -13,28 +13,28 @@ from tree_attention import speculate  # chapter 02
 NAMES = "the verse head", "the code head"
 
 LINES = {  # of draw_found: {method: its colour, and where its name stands}
-    "knows the kind": (GREY, (1.6, 16.2)), "one head for both": (BLUE, (0.03, 10.7)),
-    LETTERS: (INK, (1.05, 8.4)), "the surer head": (ORANGE, (3.05, 5.2)),
-    PROMPT: (RED, (1.2, -3.6))}
+    "one head for both": (BLUE, (0.08, 0.5)), LETTERS: (INK, (1.15, -3.9)),
+    "the surer head": (ORANGE, (1.15, -7.9)), PROMPT: (RED, (1.15, -14.9))}
 
 
-def draw_found(found, baseline="code head"):
-    """What each router gains over one head, against how long the text keeps to a kind, with two
+def draw_found(found, baseline="knows the kind"):
+    """What each router gains over another, against how long the text keeps to a kind, with two
     standard errors -> the Axes. found: of routing_room.replayed."""
     ax, parts = new_axes(height=4.6), (*STRETCHES, "both")
     for i, (name, (color, place)) in enumerate(LINES.items()):
         gains = [gain_on(found, name, baseline, part) for part in parts]
-        xs = [x + 0.05 * (i - 2) for x in range(len(parts))]
+        xs = [x + 0.05 * (i - 1.5) for x in range(len(parts))]
         means, errors = ([100 * one[which] for one in gains] for which in (0, 1))
         ax.errorbar(xs, means, errors, color=color, marker="o", markersize=4, elinewidth=0.8,
                     linestyle="none")
         # A kind that stays is no further length: no line leads there.
-        ax.plot(xs[:-1], means[:-1], "--" if name == "knows the kind" else "-", color=color)
+        ax.plot(xs[:-1], means[:-1], color=color)
         ax.text(*place, name.removesuffix(" for both"), color=color, fontsize="small")
-    ax.axhline(0, color=INK, linewidth=1.4)
-    ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"])
+    ax.axhline(0, color=GREY, linewidth=1.4)
+    ax.text(2.1, 1.6, baseline, color=GREY, fontsize="small")
+    ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"], yticks=range(-15, 1, 5))
     return plain_frame(ax, "Letters tell the kind, but late; one head needs no router",
-                       "tokens until the kind changes", "% more tokens than the code head")
+                       "tokens until the kind changes", f"% more tokens than who {baseline}")
 
 
 def step_round(args, dataset, device, prompt):

@@ -6,6 +6,7 @@ finished text is enough to know the heads' trees below every token of it, and to
 router on them, the oracle included, which in a real decoding would have to verify both trees.
 
     python 03_dual_draft_routing/routing_room.py    # a head for verse, one for code: every router
+    python 03_dual_draft_routing/routing_room.py --taught    # each of them taught to doubt
 """
 
 import sys
@@ -187,7 +188,8 @@ ROUTERS = ("verse head", "code head", "the surer head", "the surest so far", "it
            LETTERS, "knows the kind", "one head for both", "knows p", "the oracle")
 GAINS = (*((router, "code head") for router in ROUTERS if router != "code head"),
          *((router, "one head for both") for router in (LETTERS, PROMPT, "knows p", "the oracle")),
-         ("knows the kind", LETTERS), ("knows the kind", "one head for both"),
+         *((router, "knows the kind") for router in (LETTERS, "the surer head", "knows p")),
+         ("knows the kind", "one head for both"), ("the surer head", "one head for both"),
          (LETTERS, "the surer head"), (LETTERS, "its record"), (PROMPT, LETTERS),
          ("knows p", PROMPT), ("knows p", LETTERS))
 
@@ -301,10 +303,11 @@ def print_opinions(known):
 
 
 def main(argv=None):
-    args = cli.parser("A head for verse, a head for code: what does routing gain?",
-                      corpus=False).parse_args(argv)
+    p = cli.parser("A head for verse, a head for code: what does routing gain?", corpus=False)
+    p.add_argument("--taught", action="store_true", help="heads that were taught to doubt")
+    args = p.parse_args(argv)
     _, device = cli.setup(args)
-    kinds, target, heads = get_kinds(device, args.retrain)
+    kinds, target, heads = get_kinds(device, args.retrain, args.taught)
     for prompts_of in (held_out_prompts, untouched_prompts):
         print("{} of {} prompts name their head".format(
             *named_right(kinds, target, heads, prompts_of)))

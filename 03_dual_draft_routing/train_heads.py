@@ -2,10 +2,11 @@
 
 Two heads that learn the same differ only by chance, and their confidence hardly tells which one is
 right. So the chapter's heads divide the work. One is on duty inside words, the other at their
-edges. Off duty a head learns little of what the target says, and learns to be unsure.
+edges; or one in verse, the other in code. Off duty a head learns little of what the target says,
+and learns to be unsure.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 
 import torch
@@ -35,15 +36,18 @@ def letters_of(tokenizer):
 
 def on_duty(duty, tokens, letters):
     """(B, T - DEPTH) bool: the proposals that a head of this duty is there for, entry t for the
-    root token t + 1. Inside a word: the root and the token before it end in a letter.
+    root token t + 1. Inside a word: the root and the token before it end in a letter. Verse, code:
+    the even rows, the odd ones, see InTurn.
 
     tokens (B, T); letters (V,) bool.
     """
     is_letter = letters[tokens]  # (B, T)
     # Entry t looks at tokens t and t + 1; the last DEPTH places have too little text behind them.
     inside = is_letter[:, :-DEPTH] & is_letter[:, 1:tokens.shape[1] - DEPTH + 1]
-    return {"everywhere": torch.ones_like(inside), "inside words": inside,
-            "word edges": ~inside}[duty]
+    even = torch.ones_like(inside)
+    even[1::2] = False
+    return {"everywhere": torch.ones_like(inside), "inside words": inside, "word edges": ~inside,
+            "verse": even, "code": ~even}[duty]
 
 
 # ---------------------------------------------------------------- the loss
@@ -181,11 +185,44 @@ def get_kind_head(kind, dataset, target, device, retrain=False, recipe=RECIPE, f
     return get_one_head(target, dataset, device, retrain, recipe, folder)
 
 
-def get_kinds(device, retrain=False):
-    """kinds_of_text; the 0.8M target that has learned both; {kind: a head for it}, for decoding."""
+@dataclass
+class InTurn(Dataset):
+    """Two kinds of text; train and val are pairs. Windows come in turn: the even rows of a batch
+    are of the first kind."""
+
+    def batch(self, split, size, length, generator):
+        """See Dataset.batch."""
+        halves = [super(InTurn, self).batch(text, size // 2, length, generator) for text in split]
+        return tuple(torch.stack(pair, 1).flatten(0, 1) for pair in zip(*halves, strict=True))
+
+
+def in_turn(kinds):
+    """Verse and code of kinds_of_text -> their InTurn."""
+    verse, code = kinds["verse"], kinds["code"]
+    return InTurn("char", verse.tokenizer, (verse.train, code.train), (verse.val, code.val),
+                  f"in turn {verse.sha256}")
+
+
+def get_taught_heads(dataset, target, device, retrain=False, recipe=RECIPE, folder=None):
+    """The head for verse and the head for code, each taught to doubt on the other kind -> a list.
+
+    dataset: of in_turn. Each head sees as many windows of its own kind as get_kind_head's.
+    """
+    recipe = replace(recipe, batch_size=2 * recipe.batch_size)
+    return get_heads(target, dataset, device, retrain,
+                     default_configs(target.config.n_layer, ("verse", "code")), recipe, folder)
+
+
+def get_kinds(device, retrain=False, taught=False):
+    """kinds_of_text; the 0.8M target that has learned both; {kind: a head for it}, for decoding.
+
+    taught: the heads for verse and for code were taught to doubt.
+    """
     kinds = kinds_of_text()
     trained = get_gpt("small", kinds["both"], device, retrain)
+    heads = [head for kind, dataset in kinds.items()
+             for head in get_kind_head(kind, dataset, trained, device, retrain)]
+    if taught:
+        heads[:2] = get_taught_heads(in_turn(kinds), trained, device, retrain)
     target = for_decoding(trained)
-    return kinds, target, {kind: heads_for_decoding(
-        get_kind_head(kind, dataset, trained, device, retrain), target)[0]
-        for kind, dataset in kinds.items()}
+    return kinds, target, dict(zip(kinds, heads_for_decoding(heads, target), strict=True))

@@ -2,6 +2,7 @@
 that has read verse and code, with a head for each of them and one for both.
 
     python 04_merged_trees/merging_room.py      # the tables of RESULTS.md, at two temperatures
+    python 04_merged_trees/merging_room.py --taught     # with heads that were taught to doubt
 
 The walk emits the target's own draws, so one plain text serves all methods: it is decoded again
 with each, see nanogpt/bench.py. No clock is read.
@@ -257,12 +258,13 @@ def main(argv=None):
     p = cli.parser("Two heads that differ: who drafts best, row for row?", corpus=False)
     p.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32], help="draft rows")
     p.add_argument("--prompts", type=int, default=24, help="texts of each kind, at least 2")
+    p.add_argument("--taught", action="store_true", help="heads that were taught to doubt")
     args = p.parse_args(argv)
     if args.prompts < 2 or min(args.budgets) < 2:
         raise ValueError(f"prompts is {args.prompts} and budgets {args.budgets}; each must be at "
                          "least 2")
     _, device = cli.setup(args)
-    kinds, target, heads = get_kinds(device, args.retrain)
+    kinds, target, heads = get_kinds(device, args.retrain, args.taught)
     for T in (0.5, 1.0):
         found = row_for_row(target, kinds, heads, Sampler(T), args.budgets, args.prompts)
         for kind, tables in found.items():

@@ -111,6 +111,9 @@ def train_all(folder, dataset, device, recipes):
     for kind, data in kinds.items():
         keep_heads(f"small-head-for-{kind}", target, data,
                    partial(heads.get_kind_head, kind, data, target, device, True))
+    turns = heads.in_turn(kinds)
+    keep_heads("small-taught-heads", target, turns,
+               partial(heads.get_taught_heads, turns, target, device, True))
 
 
 def make_vocabulary(text, size, path):

@@ -299,3 +299,5 @@ def test_the_duties_divide_the_text():
     assert [c for c, there in zip(roots, inside, strict=True) if there] == ["o", "e"]
     assert torch.equal(edges, ~inside)
     assert on_duty("everywhere", tokens, letters).all()
+    # Verse and code come in turn.
+    assert on_duty("verse", tokens.expand(3, -1), letters).all(1).tolist() == [1, 0, 1]

@@ -34,7 +34,9 @@ from train_heads import (
     get_heads,
     get_kind_head,
     get_one_head,
+    get_taught_heads,
     heads_validation_loss,
+    in_turn,
     kinds_of_text,
 )
 
@@ -345,10 +347,13 @@ def test_shipped_heads_for_verse_and_code(monkeypatch):
     index = json.loads((WEIGHTS / "index.json").read_text())
     kinds = kinds_of_text()
     target = train.get_gpt("small", kinds["both"], CPU)
-    for kind, dataset in kinds.items():
-        loss = heads_validation_loss(get_kind_head(kind, dataset, target, CPU), dataset)
-        assert loss == pytest.approx(
-            index[f"small-head-for-{kind}.pt"]["validation_loss"], abs=0.01)
+    turns = in_turn(kinds)
+    found = {"taught-heads": (get_taught_heads(turns, target, CPU), turns)} | {
+        f"head-for-{kind}": (get_kind_head(kind, dataset, target, CPU), dataset)
+        for kind, dataset in kinds.items()}
+    for name, heads in found.items():
+        assert heads_validation_loss(*heads) == pytest.approx(
+            index[f"small-{name}.pt"]["validation_loss"], abs=0.01)
 
 
 # Small ones, made here.
@@ -383,7 +388,7 @@ def test_weights_are_stored_in_half_and_used_without_training(dataset, folder, m
     assert list(index) == [f"{name}.pt" for name in (
         "draft", "small", "small-block-drafter", "small-draft-heads", "small-one-head",
         "small-verse-and-code", "small-head-for-verse", "small-head-for-code",
-        "small-head-for-both")]
+        "small-head-for-both", "small-taught-heads")]
     state = torch.load(folder / "small.pt", weights_only=True)["model"]
     assert all(tensor.dtype == torch.float16 for tensor in state.values())
     monkeypatch.setattr(train, "tqdm", never)
