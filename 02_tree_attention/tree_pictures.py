@@ -99,7 +99,7 @@ def draw_cheap_nodes(machines):
                                     (chains, INK, "best chain, computed", "top")):
         ax.semilogx(nodes, [speed for speed, *_ in line], color=color, linewidth=2.5)
         ax.text(0.0022, line[0][0] - (side == "top") * 0.09, name, color=color, va=side)
-    for (low, high), says, left in zip(machines.values(), machines, (True, False), strict=True):
+    for (says, (low, high)), left in zip(machines.items(), (True, False), strict=True):
         ax.axvspan(low, high, color=GREY, alpha=0.4, linewidth=0)
         ax.text(high * 1.05 if left else low * 0.95, 1.35 if left else 1.1, says, color=FAINT,
                 ha="left" if left else "right")

@@ -220,9 +220,9 @@ def get_kinds(device, retrain=False, taught=False):
     """
     kinds = kinds_of_text()
     trained = get_gpt("small", kinds["both"], device, retrain)
-    heads = [head for kind, dataset in kinds.items()
-             for head in get_kind_head(kind, dataset, trained, device, retrain)]
-    if taught:
-        heads[:2] = get_taught_heads(in_turn(kinds), trained, device, retrain)
+    pair = dict(zip(("verse", "code"), get_taught_heads(
+        in_turn(kinds), trained, device, retrain), strict=True)) if taught else {}
+    heads = [pair[kind] if kind in pair else get_kind_head(
+        kind, dataset, trained, device, retrain)[0] for kind, dataset in kinds.items()]
     target = for_decoding(trained)
     return kinds, target, dict(zip(kinds, heads_for_decoding(heads, target), strict=True))

@@ -506,8 +506,8 @@ def test_the_lesson_begins_with_what_was_measured():
     assert round(plain["round_ms"] / 32, 2) == 0.63
     for k, who in (4, "each reader "), (8, ""):
         assert "{round_ms:.1f} ms and brings {0}{tau:.2f}".format(who, **table[32][k]) in page
-    for found in (table, epyc):
-        assert all(part > 0.91 for part in engine_room.near_the_best(found).values())
+    for found, least in (table, 0.955), (epyc, 0.91):
+        assert min(engine_room.near_the_best(found).values()) > least
 
 
 def test_watching_a_round_changes_nothing():
