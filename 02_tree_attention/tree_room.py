@@ -9,7 +9,6 @@ import torch
 import tree_attention
 from chain_specdec import acceptance_probability, residual
 from nanogpt.chapter import Loop
-from nanogpt.cli import print_table
 from nanogpt.decoding import Context
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.slips import replaced, slips
@@ -83,23 +82,19 @@ LOOPS = [
 # ---------------------------------------------------------------- one round, exactly
 
 
-def print_emitted(rules, p, q, tokens):
-    """How often each token comes out of a round, and how often a draft is accepted.
+def emitted(rule, p, q):
+    """How often each token comes out of a round, and last how often a draft is accepted, exactly.
 
-    rules: {name: rule}; p, q (V,); tokens: V texts. The root has two children, drawn from q without
-    replacement, or for the walk its top tokens.
+    p, q (V,). The root has two children, drawn from q without replacement, or for the walk its top
+    tokens.
     """
-    rows = []
-    for name, rule in rules.items():
-        def run(dice, rule=rule):
-            children = top(q, 2) if rule is walk else draw_without_replacement(q, 2, dice)
-            tree = Tree([0, *children], [-1, 0, 0], q.repeat(3, 1))
-            path, token = rule(tree, p.repeat(3, 1), dice)
-            return [children[path[1] - 1], len(p)] if len(path) > 1 else [token]
+    def run(dice):
+        children = top(q, 2) if rule is walk else draw_without_replacement(q, 2, dice)
+        tree = Tree([0, *children], [-1, 0, 0], q.repeat(3, 1))
+        path, token = rule(tree, p.repeat(3, 1), dice)
+        return [children[path[1] - 1], len(p)] if len(path) > 1 else [token]
 
-        found = token_law(run, len(p) + 1).tolist()
-        rows.append([name, *(f"{value:.4f}".lstrip("0") for value in found)])
-    print_table(["", *tokens, "accepted"], rows)
+    return token_law(run, len(p) + 1).tolist()
 
 
 def drawn_chances(target_logits, draft_logits, T):

@@ -99,13 +99,12 @@ def test_the_lessons_four_changes():
 # ---------------------------------------------------------------- what the lesson says
 
 
-def test_drawn_chances_by_hand_and_near_temperature_0(capsys):
+def test_drawn_chances_by_hand_and_near_temperature_0():
     """The lesson's example; and where only favourites are drawn, a draw is a pick."""
     p, q = torch.tensor([[0.1, 0.5, 0.3, 0.1]]), torch.tensor([[0.4, 0.3, 0.1, 0.2]])
     assert tree_room.drawn_chances(p.log(), q.log(), 1) == pytest.approx((0.6, 0.25))
-    tree_room.print_emitted({"walk": walk, "drawn": multi_round}, p[0], q[0], list("etao"))
-    assert [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:]] == [
-        [".1000", ".5000", ".3000", ".1000", accepted] for accepted in (".6000", ".8500")]
+    assert [tree_room.emitted(rule, p[0], q[0]) for rule in (walk, multi_round)] == [
+        pytest.approx([0.1, 0.5, 0.3, 0.1, accepted]) for accepted in (0.6, 0.85)]
     logits = [torch.stack([torch.randperm(5) for _ in range(40)]).float() for _ in range(2)]
     best, guesses = logits[0].argmax(-1, keepdim=True), logits[1].argsort(-1, descending=True)
     picked = (guesses[:, :2] == best).double().mean(0).tolist()
