@@ -51,7 +51,7 @@ from nanogpt.three_numbers import alpha_of
 # twice as fast then, without the 4-gram and some others, on the Xeon at T = 0 and 1. Prompts and
 # seeds are the same, but rounding is not, so at the first near tie a text parts from the other
 # machine's. one_loop/: on 72 prompts, on the EPYC chains and trees of all drafters in chapter 02's
-# loop (epyc.json), and chapter 01's loop beside it, with a few shapes (loops.json, and in a faster
+# loop (epyc.json), and chapter 01's loop beside it, with a few shapes (loops.json, and in a quiet
 # hour loops_faster.json); what chapters 03 to 05 end on, on an EPYC (chapters.json) and, without
 # the bare slots, on the Xeon (xeon.json).
 MEASURED = Path(__file__).parent / "measured"
@@ -225,14 +225,18 @@ def baseline(methods):
                key=lambda name: sum(methods[name]["ms"]))
 
 
+def plain_step(found, T):
+    """Milliseconds of a step of the fastest plain decoding."""
+    line = table_of(found, T)[baseline(table_of(found, T))]
+    return sum(line["ms"]) / sum(line["rounds"])
+
+
 def speedups(found, T):
     """{method: (tokens a round, price of a round in plain steps, their quotient, the speed-up)}.
 
     All texts together: a text of many rounds counts more. Example: 3 tokens at a price of 1.5: 2x.
     """
-    methods, lines = table_of(found, T), {}
-    plain_line = methods[baseline(methods)]
-    step = sum(plain_line["ms"]) / sum(plain_line["rounds"])
+    methods, lines, step = table_of(found, T), {}, plain_step(found, T)
     for name, line in methods.items():
         rounds = sum(line["rounds"])
         tokens = found["tokens"] * len(line["rounds"]) / rounds

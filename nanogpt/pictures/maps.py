@@ -5,6 +5,7 @@
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
 """
 
+import re
 from collections import defaultdict
 
 from nanogpt.does_it_pay import PLAINLY, briefly, speedups, table_of
@@ -66,11 +67,12 @@ def draw_ground(ax, right, top, steepest):
     ax.set(xlim=(0, right), ylim=(0, top))
 
 
-def draw_map(found, T, title, marked=None):
+def draw_map(found, T, title, marked=None, names=None):
     """Every method is a point. The loop with the fastest method of each family is a curve over its
     budgets, with its name at its end; the fastest of all is the one large dot -> the Axes.
 
-    marked: {method: (a label for its point, where it stands beside it, in points)}.
+    marked: {method: (a label for its point, where it stands beside it, in points)}; names: {family:
+    where its name stands beside the curve's end}.
     """
     everybody, best = curves(found, T), fastest(found, T)
     points = {name: point for curve in everybody.values() for name, point in curve.items()}
@@ -90,7 +92,7 @@ def draw_map(found, T, title, marked=None):
     for who, (_, loop) in best.items():
         ax.plot(*list(zip(*everybody[loop].values(), strict=True))[::-1], "o-",
                 color=FAMILIES[who], markersize=4, linewidth=2, zorder=4)
-        label(who, [*everybody[loop]][-1], (8, 0), FAMILIES[who])
+        label(who, [*everybody[loop]][-1], (names or {}).get(who, (8, 0)), FAMILIES[who])
     ax.plot(*points[winner][::-1], "o", color=FAMILIES[family], markersize=13, zorder=8)
     label("the fastest:\n" + briefly(winner, family).replace(": ", ",\n"), winner, (-14, 14),
           FAMILIES[family], weight="bold")
@@ -114,3 +116,9 @@ def way_of(line):
         return "drawn tree (02)"
     whole = "BV" in loop or "block verification" in loop
     return "chain, judged as a block (06)" if whole else "chain, draft by draft (01)"
+
+
+def kind_of(line):
+    """Which chapter's loop a method of "loops" ran in, 1 or 2; its way, its family."""
+    first = line["chapter"] == "01" or re.search("block verification|chapter 01", line["loop"])
+    return 1 if first else 2, way_of(line), line["family"]
