@@ -1,4 +1,4 @@
-"""What the two lessons draw: the drafter, the heap, urns, sizes.
+"""What the two lessons draw: the drafter, the heap, toys, sizes.
 
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
@@ -63,16 +63,17 @@ def draw_drafter(context, log_probs, text_of_token):
     return ax
 
 
-# ---------------------------------------------------------------- urns
+# ---------------------------------------------------------------- toys
 
 
-def draw_urns(found):
+def draw_toys(found, laws):
     """How often token 0 comes out of six rounds, beside its probability -> the Axes.
 
-    found: of ddtree_room.urns.
+    found: of ddtree_room.toys; laws: for each how the draft came, and what the judge was told.
     """
-    ax = new_axes(width=8.4, height=3.2)
-    for x, (name, (chapter, written, _, p)) in enumerate(found.items()):
+    ax = new_axes(width=8.4, height=3.7)
+    for x, ((name, (chapter, written, _, p)), (sent, told)) in enumerate(
+            zip(found.items(), laws, strict=True)):
         ax.bar(x, written, 0.56, color=tint(RED, 0.75))
         ax.bar(x, p[0], 0.56, color=tint(BLUE, 0.75))
         ax.plot([x - 0.36, x + 0.28], 2 * [p[0]], color=INK, linewidth=2.2)
@@ -80,11 +81,14 @@ def draw_urns(found):
         ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p[0]).rstrip('0')}",
                 ha="center")
         ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
-    for first, last, says in (0, 1, "picked"), (2, 4, "drawn, then looked at"), (5, 5, "two walks"):
+        ax.text(x, -0.47, sent, ha="center", va="top")
+        ax.text(x, -0.6, told, ha="center", va="top", color=RED)
+    for first, last, says in ((0, 1, "picked"), (2, 3, "drawn, then looked at"),
+                              (4, 4, "two drawn"), (5, 5, "two walks")):
         ax.plot([first - 0.4, last + 0.4], [1.16, 1.16], color=FAINT)
         ax.text((first + last) / 2, 1.18, says, ha="center", color=FAINT)
-    return canvas(ax, "Six urns: token 0 comes out more often than its p (red: too much)",
-                  (-0.6, len(found) - 0.5), (-0.4, 1.28))
+    return canvas(ax, "The judge was told another law: token 0 comes too often",
+                  (-0.6, len(found) - 0.5), (-0.72, 1.28))
 
 
 def draw_hole(title, rows):
@@ -105,14 +109,14 @@ def draw_hole(title, rows):
 
 
 def print_mended(wrong, right, told):
-    """What comes out of the urns and what is accepted, before and after the judge is told.
+    """What comes out of the toys and what is accepted, before and after the judge is told.
 
-    wrong, right: of ddtree_room.urns; told: what the judge is told, before and after, for each.
+    wrong, right: of ddtree_room.toys; told: what the judge is told now, for each.
     """
-    print_table(["urn", "told", "token 0", "accepted", "now told", "token 0", "accepted"], [
-        [f"{found[0]}: {name}", before, *map(two_digits, found[1:3]), after,
-         *map(two_digits, right[name][1:3])]
-        for (name, found), (before, after) in zip(wrong.items(), told, strict=True)])
+    print_table(["toy", "now told", "token 0 was", "is", "accepted was", "is"], [
+        [f"{found[0]}: {name}", law, *(two_digits(x[k]) for k in (1, 2)
+                                       for x in (found, right[name]))]
+        for (name, found), law in zip(wrong.items(), told, strict=True)])
 
 
 # ---------------------------------------------------------------- the heap

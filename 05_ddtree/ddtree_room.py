@@ -1,5 +1,5 @@
 """Chapter 05's room: its decoders, a first guess at what their rounds cost, and what goes wrong;
-for its lessons six urns, the length of a drawn chain, and what a tree is worth beside others.
+for its lessons six toys, the length of a drawn chain, and what a tree is worth beside others.
 """
 
 from collections import Counter
@@ -274,7 +274,7 @@ HARMLESS = {  # the proofs cannot see them, and here is why
 }
 
 
-# ---------------------------------------------------------------- the one bug, in six urns
+# ---------------------------------------------------------------- the one bug, in six toys
 
 
 def judged(draft, q, p, dice):
@@ -334,7 +334,7 @@ def never_the_same_twice(p, q, dice, told):
     return dice.draw(p), False
 
 
-def urns(told=False, cooled=lambda p: p):
+def toys(told=False, cooled=lambda p: p):
     """Six times the draft comes by one law, and the judge is told another.
 
     told: the judge is told the right one; cooled: what becomes of the target's distribution, (V,)

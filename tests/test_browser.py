@@ -258,7 +258,7 @@ RUNS = [(temperature, *shape) for temperature in (0, 1) for shape in (
 TALL = Tree([20, 36, 40, 41, 50, 36], [-1, 0, 1, 1, 0, 4])  # two levels, path after path
 UNIFORMS = np.random.default_rng(5).random(3000).tolist()
 ROUNDS = 60  # from 180 tokens on, the window of 256 slides in every run
-TABLES = [([0.5, 0.3, 0.15, 0.05], [0.2, 0.45, 0.3, 0.05]),  # p and q; the others: the six urns
+TABLES = [([0.5, 0.3, 0.15, 0.05], [0.2, 0.45, 0.3, 0.05]),  # p and q; the others: the six toys
           ([0.8, 0.2], [0.8, 0.2]), ([0.5, 0.5], [0.5, 0.5]), ([0.5, 0.5], [0.6, 0.4]),
           ([0.4, 0.2, 0.4], [0.3, 0.6, 0.1])]
 

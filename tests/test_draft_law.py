@@ -1,4 +1,4 @@
-"""The theorem of chapter 05's second lesson, and the six urns."""
+"""The theorem of chapter 05's second lesson, and the six toys."""
 
 import pytest
 import torch
@@ -63,15 +63,15 @@ def test_mass_may_move_from_impossible_tokens_along_the_residual():
     assert bias(p, q, law).abs().max() < 1e-15
 
 
-def test_the_six_urns():
+def test_the_six_toys():
     found = [[round(share, 2) for share in (*shares, p[0])]
-             for _, *shares, p in ddtree_room.urns().values()]
+             for _, *shares, p in ddtree_room.toys().values()]
     assert found == [[1, 1, 0.8], [0.83, 0.83, 0.5], [0.96, 1, 0.8], [0.96, 0.8, 0.8],
                      [0.55, 0.95, 0.4], [0.75, 0.75, 0.5]]
 
 
 def test_told_how_the_drafts_came_all_six_are_right():
-    found = [(written, p[0]) for _, written, _, p in ddtree_room.urns(told=True).values()]
+    found = [(written, p[0]) for _, written, _, p in ddtree_room.toys(told=True).values()]
     assert [written for written, _ in found] == pytest.approx([p for _, p in found], abs=1e-14)
 
 
@@ -79,6 +79,6 @@ def test_told_how_the_drafts_came_all_six_are_right():
 @pytest.mark.parametrize("token", [0, 1, -1])
 def test_at_temperature_0_all_six_are_right(token, told):
     """The target has one token to write."""
-    found = ddtree_room.urns(told, lambda p: torch.eye(len(p), dtype=p.dtype)[token])
+    found = ddtree_room.toys(told, lambda p: torch.eye(len(p), dtype=p.dtype)[token])
     assert [written for _, written, *_ in found.values()] == pytest.approx(
         [float(token == 0)] * 6)
