@@ -17,6 +17,7 @@ from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
+    GREEN,
     GREY,
     INK,
     RED,
@@ -106,15 +107,17 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
     drawn = 1 + unseen / draft_probs.sum() if unseen else 0  # for each that is offered
     starts = side_by_side([mass * (drawn or 1) for mass, _ in flows.values()], level.mean())
     ends = side_by_side(np.maximum(out, target_mass)[shown], level.mean())
+    mouths = [side_by_side([shares[z] for _, shares in flows.values()], at)
+              for z, at in zip(shown, level, strict=True)]  # what arrives stands side by side
     heads = ("of what is offered", "of what is wanted") if k == 1 else ("drafter", "accepted")
     for x, name in zip((0.5, 1.5) if k == 1 else (0, last), heads, strict=True):
         say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass, mass * drawn)
         draw_node(ax, (1, y), "".join("etm"[z] for z in X), GREY)
-        for z, at in zip(shown, level, strict=True):
+        for z, mouth in zip(shown, mouths, strict=True):
             if k > 1 and shares[z]:
-                draw_pipe(ax, (1, y), (2, at), shares[z])
+                draw_pipe(ax, (1, y), (2, mouth[y]), shares[z])
     if unseen:
         say(ax, 0.5, level[-1] + 0.27, f"hatched: {two_digits(unseen)} unseen", color=FAINT)
     if k == 1:
@@ -122,6 +125,9 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
             fontweight="bold")
     for z, y, end in zip(shown, level, ends, strict=True):
         draw_pipe(ax, (k, y), (last, end), out[z], target_mass[z])
+        if only is not None:  # the walls of the outlet
+            for wall in (-out[z] / 2, min(target_mass[z], out[z]) - out[z] / 2):
+                ax.plot([k, last], [y + WIDE * wall, end + WIDE * wall], color=INK, linewidth=1.8)
         draw_node(ax, (k, y), "etm"[z], GREY)
     return canvas(ax, title.format(total=two_digits(out.sum())), (-0.3, last + 0.35),
                   (len(flows) - 0.6, -0.4))
@@ -197,24 +203,23 @@ def draw_ends(trees, node, title):
     ax, y, mean = new_axes(height=4.8), 0.0, 0.0
 
     def line(y, *texts, **look):
-        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=True):
+        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=False):
             say(ax, x, y, text, **look)
 
-    line(-0.11, "drawn\nbelow", "layer 1\nis asked", f"ends\nat {node}", color=FAINT)
-    asked = trees[0][2][:3].sum()
-    say(ax, 0, -0.1, "framed: what is left. It is cut\nalike: " + ", ".join(
-        f"{name} {short(x / asked)}" for name, x in zip(NODES, trees[0][2][:3], strict=False)),
-        ha="left")
+    kept = [f"{ends[int(node)] / ends[:3].sum():.2f}"[1:] for _, _, ends in trees]
+    assert len({*kept}) == 1
+    line(-0.09, "drawn\nbelow", "the\nframe", color=FAINT)
+    say(ax, 1.4, -0.09, f"always\n{kept[0]} of it", color=BLUE, fontweight="bold")
     for drawn, chance, ends in trees:
         middle, asked, parts = y + chance / 2, ends[:3].sum(), dict(zip(NODES, ends, strict=True))
         draw_bar(ax, middle, parts, 0.95 * chance, BLUE, short, (node,))
         ax.plot([0, asked, asked, 0, 0], middle + chance * np.array([1, 1, -1, -1, 1]) * 0.475,
                 color=INK, linewidth=2)
-        line(middle, f"{drawn}\n({short(chance)})", short(asked),
-             f"{short(parts[node] / asked)} of it\n= {short(parts[node])}")
+        line(middle, f"{drawn}\n({short(chance)})", short(asked))
+        say(ax, 1.4, middle, short(parts[node]), color=BLUE, fontweight="bold")
         mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
     line(1.06, "mean", *map(short, mean), fontweight="bold")
-    return canvas(ax, title, (-0.22, 1.52), (1.12, -0.19))
+    return canvas(ax, title, (-0.22, 1.52), (1.12, -0.16))
 
 
 # ---------------------------------------------------------------- what it gains
@@ -241,24 +246,18 @@ def draw_lengths(ax, toy, real, title):
     return ax
 
 
-def draw_slopes(shapes, found, title):
-    """Tokens a round of two judges, over the shape of a tree. -> Axes
+def draw_prices(ax, one, two, title, price):
+    """Tokens a round of one chain and of two, over what is paid. -> Axes
 
-    shapes: names; found: {judge: the tokens with each, and their standard errors}; the first
-    judge's line is the faint one.
+    one, two: {how much is paid: tokens of each round (n,)}; price: what it is.
     """
-    ax = new_axes(height=3.4)
-    looks = ((FAINT, "--"), (BLUE, "-"))
-    for (judge, line), (color, style) in zip(found.items(), looks, strict=True):
-        tokens, errors = np.transpose(line)
-        ax.errorbar(range(len(shapes)), tokens, 2 * errors, fmt=style, color=color, linewidth=2.5,
-                    marker="o", markersize=4, elinewidth=1, label=judge)
-    say(ax, 0, ax.get_ylim()[0] + 0.1, "bars: two standard errors of\nthe difference to the first",
-        ha="left", color=FAINT)
-    ax.set_xticks(range(len(shapes)), list(shapes))
-    ax.legend(loc="upper right", frameon=False, labelcolor="linecolor")
-    return plain_frame(ax, title, "eight drafts, on the first path and on the second",
-                       "tokens a round")
+    names = {"two chains, GBV": (two, GREEN), "one chain, as a block": (one, BLUE)}
+    for name, (line, color) in names.items():
+        ax.plot(list(line), [x.mean() for x in line.values()], "o-", color=color, linewidth=2.5,
+                label=name)
+    ax.legend(loc="lower right", frameon=False, labelcolor="linecolor")
+    ax.set_xticks(list(one))
+    return plain_frame(ax, title, price, "tokens a round")
 
 
 # ---------------------------------------------------------------- the round of the step page
