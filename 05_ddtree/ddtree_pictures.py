@@ -40,14 +40,25 @@ from tree_attention import Tree, speculate  # chapter 02
 # ---------------------------------------------------------------- the drafter, and its slots
 
 
-def draw_drafter(context, log_probs, text_of_token):
-    """A block of masks goes in, one distribution a slot comes out: its five best tokens.
+def list_letters(ax, x, y, row, count, text_of_token, color):
+    """The best tokens of a distribution, (V,), below each other; a bar is as long as a p."""
+    for rank, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, row.topk(count)),
+                                          strict=True)):
+        name = visible(text_of_token(token)).replace("\\n", NEWLINE)
+        ax.text(x + 0.05, y - 0.42 * rank, f"{name} {two_digits(p)}", va="center", **MONO)
+        ax.barh(y - 0.42 * rank, 0.9 * p, 0.36, left=x + 0.02, color=tint(color, 0.5))
 
-    context: the last few tokens, the root as the last; log_probs (L, V): one real pass.
+
+def draw_drafter(context, log_probs, text_of_token, after):
+    """A block of masks goes in, one distribution a slot comes out: its five best tokens. Above
+    slot 2 stands what the target says once a first letter is known -> the Axes.
+
+    context: the last few tokens, the root as the last; log_probs (L, V): one real pass; after:
+    {first letter: the target's distribution behind it, (V,)}, two of them.
     """
     *read, root = [visible(text_of_token(token)) for token in context]
-    title, probs = "One pass: slot 2 answers for every first letter at once", log_probs.exp()
-    ax = canvas(new_axes(height=4.3), title, (0, len(log_probs) + 1), (-0.5, 4.7))
+    title, probs = "Slot 2 answers for every first letter at once", log_probs.exp()
+    ax = canvas(new_axes(height=5.6), title, (0, len(log_probs) + 1), (-0.5, 6.9))
     ax.annotate(f"all read the target's hidden states of .. {' '.join(read)}", (2.97, 0.75),
                 (2.97, -0.2), ha="center", arrowprops={"arrowstyle": "->"})
     draw_cells(ax, 0.8, [root, *["MASK"] * len(probs)], [BLUE, *[SKY] * len(probs)])
@@ -55,11 +66,12 @@ def draw_drafter(context, log_probs, text_of_token):
     for slot, row in enumerate(probs, 1):
         ax.text(slot + 0.47, 4.4, f"$q_{slot}$", ha="center")
         ax.annotate("", (slot + 0.47, 2.1), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
-        for rank, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, row.topk(5)),
-                                              strict=True)):
-            y, name = 4.1 - 0.42 * rank, visible(text_of_token(token)).replace("\\n", NEWLINE)
-            ax.text(slot + 0.05, y, f"{name} {two_digits(p)}", va="center", **MONO)
-            ax.barh(y, 0.9 * p, 0.36, left=slot + 0.02, color=tint(SKY, 0.5))
+        list_letters(ax, slot, 4.1, row, 5, text_of_token, SKY)
+    for x, (first, row) in zip((0.9, 3.1), after.items(), strict=True):
+        ax.text(x + 0.47, 6.5, f"target, after {first}", ha="center", color=ORANGE)
+        list_letters(ax, x, 6.15, row, 3, text_of_token, ORANGE)
+        ax.annotate("", (2.47 + 0.06 * (x - 2), 4.75), (x + (0.95 if x < 2 else 0), 5.3),
+                    arrowprops={"arrowstyle": "->"})
     return ax
 
 
@@ -192,21 +204,23 @@ def draw_pop(probs, names):
 
 def draw_lost(names, probs, popped, target):
     """A real tree of the heap, each node with its mass and, in orange, with what the target gives
-    it; grey where that is next to nothing -> the Axes.
+    it; struck out where that is next to nothing -> the Axes.
 
     names: of each slot the letters by rank; probs, popped: see replay; target: what the target
     gives each prefix, in the order of `popped`.
     """
-    lost = {u for u, p in zip(popped, target, strict=True) if p < 0.005}
+    lost = [u for u, p in zip(popped, target, strict=True) if p < 0.005]
     ax = new_axes(height=5.2)
-    places = draw_heap(ax, popped, lost, lambda u: "t" if not u else (
+    places = draw_heap(ax, popped, set(), lambda u: "t" if not u else (
         "t" + "".join(slot[rank] for slot, rank in zip(names, u, strict=False))
         + f" {two_digits(mass(probs, u))}"), badge=lambda u: (
             30 if u[1:] else -12, 14))
     for u, p in zip(popped, target, strict=True):
         ax.annotate(two_digits(p), places[u], (4 if u[1:] else -4, -18), color=ORANGE,
                     textcoords="offset points", ha="center", va="center")
-    title = f"Orange: what the target gives; {len(lost)} of the twelve it hardly ever writes"
+    for x, y in map(places.get, lost):
+        ax.plot([x - 0.24, x + 0.24], [y + 0.2, y - 0.2], color=RED, linewidth=1.8, zorder=4)
+    title = f"The target (orange) hardly ever writes {len(lost)} of the twelve"
     return canvas(ax, title, (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
 
 
@@ -224,30 +238,32 @@ def price_of_a_row(masses, bend, base):
 
 
 def measured_rows(found, T):
-    """bend and base of price_of_a_row in a stored contest: the straight line through the prices of
-    picked trees of the pass, the heap's and those of a fixed shape. found: of
+    """bend and base of price_of_a_row in a stored contest, twice: straight lines through the prices
+    of the heap's trees, and through those of a fixed shape. found: of
     nanogpt.does_it_pay.load_contest."""
     lines, fast = table_of(found, T), speedups(found, T)
-    n, price = torch.tensor([[line["budget"], fast[name][1]] for name, line in lines.items()
-                             if line.get("loop") in ("DDTree, {} nodes",
-                                                     "fixed tree of the same pass, {} nodes")
-                             ]).double().T
-    slope = float(((n - n.mean()) * price).sum() / ((n - n.mean()) ** 2).sum())
-    return 1 / slope, float(price.mean() - slope * n.mean())
+    for loop in "DDTree, {} nodes", "fixed tree of the same pass, {} nodes":
+        n, price = torch.tensor([[line["budget"], fast[name][1]] for name, line in lines.items()
+                                 if line.get("loop") == loop]).double().T
+        slope = float(((n - n.mean()) * price).sum() / ((n - n.mean()) ** 2).sum())
+        yield 1 / slope, float(price.mean() - slope * n.mean())
 
 
 def draw_stop(masses, prices, top=0.1, most=30):
-    """Masses as falling bars, cut off at `top`, and lines for what a row costs -> the Axes.
+    """Masses as falling bars, cut off at `top`, and bands for what a row costs -> the Axes.
 
-    masses: in the heap's order; prices: {machine: of a row, in tokens}.
+    masses: in the heap's order; prices: {machine: of a row, in tokens, from and to}.
     """
     ax, stops = new_axes(height=3.6), []
-    for machine, price in prices.items():
-        stops.append(sum(m > price for m in masses))
-        ax.axhline(price, color=INK, linewidth=1.6)
-        ax.text(most + 0.9, price + 0.001, f"{machine}: {stops[-1]} nodes", ha="right", va="bottom")
+    for machine, (low, high) in prices.items():
+        few, many = (sum(m > price for m in masses) for price in (high, low))
+        stops.append(many)
+        ax.axhspan(low, high, color=INK, alpha=0.3, linewidth=0, zorder=3)
+        ax.text(most + 0.9, high + 0.001, f"{machine}: {few} to {many} nodes", ha="right",
+                va="bottom")
     ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
-        tint(BLUE, 0.75) if i < max(stops) else tint(GREY, 0.6) for i in range(most)])
+        tint(BLUE, 0.8) if i < min(stops) else tint(BLUE, 0.4) if i < max(stops)
+        else tint(GREY, 0.6) for i in range(most)])
     cut = [m for m in masses if m > top]
     for i, _ in enumerate(cut, 1):  # a break: the bar goes on
         ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
@@ -257,6 +273,25 @@ def draw_stop(masses, prices, top=0.1, most=30):
     plain_frame(ax, "Stop where a node is worth less than its row costs",
                 "node, in the heap's order", "tokens")
     return ax
+
+
+ROWS = {  # of the lesson's last table: methods of a contest
+    "slots: 7 picks, fixed shape": "05 fixed tree of the same pass, 7 nodes",
+    "slots: 7 picks, heap (DDTree)": "05 DDTree, 7 nodes",
+    "slots: 6 drawn in a tree": "05 slots, drawn tree 2-1-1",
+    "slots: 4 favourites, a chain": "05 block chain of 4, the favourites",
+    "slots: 4 drawn in a chain": "05 slots, drawn chain of 4",
+    "4-gram: 4 drawn in a chain": "02 4-gram, chain of 4",
+    "one head: 4 drawn in a chain": "03 one head, chain of 4",
+}
+
+
+def print_rows(found, temperatures=(0.6, 1)):
+    """Tokens a round and speed-up of ROWS in a stored contest."""
+    fast = [speedups(found, T) for T in temperatures]
+    print_table(["tokens, speed-up", *(f"T = {T}" for T in temperatures)], [
+        [who, *("{0:.2f}, {2:.2f}x".format(*one[method]) for one in fast)]
+        for who, method in ROWS.items()])
 
 
 def step_round(args, dataset, device, prompt):

@@ -607,6 +607,17 @@ def picked_reading(target, ngram, text, budget, length, reads=True):
 
 
 @torch.inference_mode()
+def picked_by_slot(network, text, budget=12):
+    """How many of the heap's nodes a slot has, and how many of these are accepted, expected by the
+    target at temperature 1 -> (2, L). text: token ids, the root last; one pass behind it."""
+    log_probs = one_pass(network, text)
+    tree = best_first_tree(text[-1], marginal_children(log_probs), budget)
+    masses = target_masses(network.target, text, tree)
+    slot = torch.nn.functional.one_hot(tree.depths[1:] - 1, len(log_probs)).to(masses)
+    return torch.stack([torch.ones_like(masses), masses]) @ slot
+
+
+@torch.inference_mode()
 def worths(network, text, budget=12):
     """{"heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1, ..: to the
     drafter's marginals, and to the target}. The best tree there is asks the target; the heap's goes
