@@ -3,10 +3,10 @@
 import math
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
-from nanogpt.pictures.plots import BLUE, GREY, INK, ORANGE, RED, new_axes, plain_frame
+from nanogpt.pictures.plots import BLUE, GREY, INK, ORANGE, RED, SKY, new_axes, plain_frame
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import LETTERS, PROMPT, STRETCHES, gain_on
+from routing_room import LETTERS, PROMPT, STRETCHES, gain_on, says_and_gets
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
@@ -31,10 +31,36 @@ def draw_found(found, baseline="knows the kind"):
         ax.plot(xs[:-1], means[:-1], color=color)
         ax.text(*place, name.removesuffix(" for both"), color=color, fontsize="small")
     ax.axhline(0, color=GREY, linewidth=1.4)
-    ax.text(2.1, 1.6, baseline, color=GREY, fontsize="small")
-    ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"], yticks=range(-15, 1, 5))
+    ax.text(2.05, 1.6, baseline, color=GREY, fontsize="small")
+    ax.text(4.35, 1.9, PROMPT, color=RED, fontsize="small", ha="right")
+    ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"],
+           yticks=range(-15, 1, 5), yticklabels=range(15, -1, -5))
     return plain_frame(ax, "Letters tell the kind, but late; one head needs no router",
-                       "tokens until the kind changes", f"% more tokens than who {baseline}")
+                       "tokens until the kind changes",
+                       "% behind a router that is told the kind")
+
+
+# A pair whose labels away from home were honest; RESULTS.md, "Taught to doubt", has the training.
+TRUE_LABELS = (1.49, 1.54), (1.28, 1.33)
+
+
+def draw_says(title, **pairs):
+    """What heads say beside what they get, a panel for each of some pairs -> the Axes.
+
+    pairs: {panel: of routing_room.tell, or what says_and_gets makes of it}.
+    """
+    panels = new_axes(height=2.7, columns=len(pairs))
+    for ax, (name, pair) in zip(panels, pairs.items(), strict=True):
+        for right, (word, color) in enumerate((("says", SKY), ("gets", BLUE))):
+            heights = [one[right] for one in (says_and_gets(pair) if "verse" in pair else pair)]
+            bars = ax.bar([0.4 * right, 1.1 + 0.4 * right], heights, 0.38, color=color)
+            ax.bar_label(bars, ["", f"{heights[1]:.2f}"], fontsize="x-small")
+            ax.text(0.4 * right, 0.1, word, color=(INK, "white")[right], ha="center", rotation=90)
+        ax.set(xticks=(0.2, 1.3), xticklabels=("at home", "away"), yticks=(0, 1))
+        plain_frame(ax, name.replace("_", " "))
+    panels[0].set_ylabel("drafts of a tree")
+    panels[0].figure.suptitle(title, x=0.02, ha="left", fontsize=12)
+    return panels
 
 
 def step_round(args, dataset, device, prompt):

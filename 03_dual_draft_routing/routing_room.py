@@ -180,6 +180,21 @@ def named_right(kinds, target, heads, prompts_of=held_out_prompts):
     return sum(right), len(right)
 
 
+def turned(kinds, target, heads):
+    """Of 24 plain texts of each kind, behind prompts that no other table uses, those that change
+    their kind: the letters behind the prompt speak for the other head -> [(what is written, its
+    propose_everywhere)]."""
+    found = []
+    for number, kind in enumerate(("verse", "code")):
+        prompts = untouched_prompts(kinds[kind], 24)
+        for text in plain_texts(target, prompts, Sampler(1)):
+            own = votes(target, (heads["verse"], heads["code"]), text)[len(prompts[0]):]
+            if (sum(own) > 0) == (kind == "code"):
+                found.append((kinds["both"].tokenizer.decode(text), propose_everywhere(
+                    target, drafters(heads.values()), text, len(prompts[0]), Sampler(1), number)))
+    return found
+
+
 # ---------------------------------------------------------------- every router on the same texts
 
 PROMPT = "the prompt"  # for whom do its letters speak?
@@ -290,6 +305,14 @@ def opinion(steps, head):
             mean(a > 0 for a in ahead), mean(a < 0 for a in ahead))
 
 
+def says_and_gets(known):
+    """-> (says, gets) of a head in its own kind, and in the other's; see `opinion`. The mean of
+    both heads."""
+    steps = [step for texts in known.values() for text in texts for step in text.values()]
+    return [(mean(8 * step.means[step.kind ^ away] for step in steps),
+             mean(step.lengths[step.kind ^ away] for step in steps)) for away in (0, 1)]
+
+
 def print_opinions(known):
     """`opinion` of each head on each kind. known: of tell."""
     rows = []
@@ -321,6 +344,10 @@ def main(argv=None):
             print_gains(found, GAINS, every)
         print_opinions(known)
     print_drawn(kinds, target, heads, Sampler(1))
+    texts = [steps for _, steps in turned(kinds, target, heads)]
+    print(f"\n{len(texts)} of 48 other texts change their kind by themselves; there")
+    for router in ROUTERS:
+        print(f"{router}: {tau([rounds_by(steps, router) for steps in texts]):.2f}")
 
 
 # ---------------------------------------------------------------- what goes wrong
