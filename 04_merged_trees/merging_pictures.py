@@ -16,7 +16,7 @@ from nanogpt.sampling import Sampler
 from train_heads import get_kinds  # chapter 03
 from tree_attention import Tree, speculate  # chapter 02
 
-# What each head guessed (a, ab, ac, f; a, ad, e, ag), with the probability of each path.
+# What each head guessed (x, xy, xz, u; x, xw, v, xt), with the probability of each path.
 TREES = Tree([0, 1, 2, 3, 6], [-1, 0, 1, 1, 0]), Tree([0, 1, 4, 5, 7], [-1, 0, 1, 0, 1])
 SCORES = [[math.log(value) for value in values]
           for values in ((1, 0.8, 0.4, 0.2, 0.1), (1, 0.7, 0.45, 0.25, 0.15))]
@@ -29,17 +29,24 @@ def owners(tree, trees):
 
 
 def draw_trap():
-    """Two draws with p(a) = .5 as a square, its areas their probabilities: where a is written."""
-    ax = plots.new_axes(height=4.6)
-    areas = ax.bar((0, 1, 1), (1, 0.5, 0.5), 1, (0, 0.5, 0), edgecolor=plots.INK,
-                   color=(plots.BLUE, plots.RED, plots.GREY), alpha=0.4)
-    ax.bar_label(areas, ("a is written\n.50", "a is written:\na second chance\n.25",
-                         "b or c is written\n.25"), label_type="center")
-    ax.set(xticks=(0, 1), xticklabels=("1st draw: a, .5", "1st draw: b or c, .5"),
-           yticks=(0.75, 0.25), yticklabels=("2nd draw:\na, .5", "2nd draw:\nb or c, .5"))
-    ax.tick_params(length=0)
-    ax.set_frame_on(False)
-    ax.set_title("Both heads guess a: written with .50 + .25 = .75")
+    """One draw with p(a) = .5 as a square, and the better of two draws, both heads' guess being a:
+    areas are probabilities."""
+    written, other = "a written\n.50", "b or c\nwritten\n"
+    for ax, title, heights, texts in zip(
+            plots.new_axes(height=3.4, columns=2),
+            ("one draw: a has .50", "the better of two: .75"),
+            ((1, 1), (1, 0.5, 0.5)),
+            ((written, f"{other}.50"), (written, f"{other}.25", "a gets a\nsecond\nchance\n.25")),
+            strict=True):
+        n = len(heights)
+        areas = ax.bar((0, 1, 1)[:n], heights, 1, (0, 0, 0.5)[:n], edgecolor=plots.INK, alpha=0.4,
+                       color=(plots.BLUE, plots.GREY, plots.RED)[:n])
+        ax.bar_label(areas, texts, label_type="center")
+        ax.set(xticks=(0, 1), xticklabels=("draw a", "draw b, c"), yticks=(), title=title)
+        ax.tick_params(length=0)
+        ax.set_frame_on(False)
+    ax.set(xticklabels=("1st: a", "1st: b, c"), yticks=(0.75, 0.25), yticklabels=(
+        "2nd: a", "2nd: b, c"))
 
 
 def draw_trie(trees, scores, trie):
@@ -53,7 +60,7 @@ def draw_trie(trees, scores, trie):
     def draw(panel, title, tree, logs, colors):
         dropped = [row for row in range(1, len(tree)) if colors[row] == plots.GREY]
         texts = ["s"] + [
-            f"{'sabcdefg'[tree.tokens[row]]}\u2009{plots.two_digits(math.exp(logs[row]))}"
+            f"{'sxyzwvut'[tree.tokens[row]]}\u2009{plots.two_digits(math.exp(logs[row]))}"
             + ",\u2009no\u2009row" * (row in dropped) for row in range(1, len(tree))]
         plots.draw_tree(Tree(range(len(tree)), tree.parents), texts.__getitem__, colors,
                         axes[panel]).set_title(title)
@@ -61,13 +68,12 @@ def draw_trie(trees, scores, trie):
             axes[panel].texts[row].get_bbox_patch().set(linestyle="--", facecolor="white")
         return texts
 
-    kept = prefixes(trie)[1:]
     for head, (tree, logs) in enumerate(zip(trees, scores, strict=True)):
-        draw(str(head + 1), f"head {head + 1} guesses", tree, logs, [
-            plots.HEADS[head] if path in kept else plots.GREY for path in prefixes(tree)])
+        draw(str(head + 1), f"head {head + 1} guesses", tree, logs,
+             [plots.GREY] + (len(tree) - 1) * [plots.HEADS[head]])
     whole, logs = trie_merge(trees, scores, 99)  # the trie's rows come first
     groups = owners(whole, trees)
-    texts = draw("3", "the trie: one row for a, so g gets in", whole, logs, [
+    texts = draw("3", "the trie: one row for x, so t gets in", whole, logs, [
         (plots.GREY, *plots.HEADS, plots.GREEN)[who * (row < len(trie))]
         for row, who in enumerate(groups)])
     row = groups.index(3)  # the one that both guessed: its right half in pink

@@ -349,14 +349,11 @@ VERSIONS = {
 
 
 def print_versions(*names):
-    """Right loops and the trap: how far off, how many rows and tokens a round. names: of VERSIONS,
-    default all."""
+    """Right loops and the trap: how far off. names: of VERSIONS, default all."""
     for name in names or VERSIONS:
-        version = VERSIONS[name]
-        (greedy, *_), (sampled, tokens, rows) = judge(*version, 0), judge(*version, 1)
-        off = (f"T = {T}: off by {bias if bias > 1e-9 else 0:<5.2g}"
-               for T, bias in enumerate((greedy, sampled)))
-        print(f"{name:<11}", *off, f"{tokens:.2f} tokens from {rows:.2f} rows")
+        off = (judge(*VERSIONS[name], T)[0] for T in (0, 1))
+        print(name.ljust(11), "   ".join(f"T = {T}: off by {bias if bias > 1e-9 else 0:.2g}"
+                                         for T, bias in enumerate(off)))
 
 
 if __name__ == "__main__":
