@@ -21,8 +21,13 @@ def main():
         "MACBETH:\n"), 4, Sampler(0.8), Dice(1))
     text = collect(steps, 135)
     path = chapter.folder / "pictures" / "authors.png"
-    pictures.draw_authors(text, dataset.tokenizer.decode).figure.savefig(
-        path, dpi=200, bbox_inches="tight")
+    ax = pictures.draw_authors(text, dataset.tokenizer.decode)
+    lines = dataset.tokenizer.decode(text.tokens).splitlines()
+    wide, room = max(map(len, lines)) + 2, ax.get_xlim()[1]  # without the empty margins
+    ax.figure.set_figwidth(ax.figure.get_figwidth() * wide / room)
+    ax.set(title=f"{len(text.steps) + 1} passes of the large model, {len(text.tokens)} letters",
+           xlim=(-0.5, wide), ylim=(len(lines) - 0.4, -0.6))
+    ax.figure.savefig(path, dpi=200, bbox_inches="tight")
     print(f"{path}: {len(text.tokens)} letters, {len(text.steps)} forwards")
 
 
