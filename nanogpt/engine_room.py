@@ -1,6 +1,6 @@
 """How fast the engine is: tokens a second, and each reader's wait, by the number of requests.
 
-    python -m nanogpt.engine_room                                            # eight minutes
+    python -m nanogpt.engine_room                                            # nine minutes
     python -m nanogpt.engine_room --threads 1 --save nanogpt/measured/engine/my-machine.json
 
 All requests begin together; what is counted are the rounds in which all of them run, the first
@@ -20,13 +20,14 @@ import torch
 from nanogpt import chapter, cli
 from nanogpt.checkpoint import write_whole
 from nanogpt.data import held_out_prompts
+from nanogpt.decoding import plain_decode
 from nanogpt.device import synchronize
 from nanogpt.does_it_pay import machine
 from nanogpt.drafting import ByLoad, GPTDrafter, TextDrafter
 from nanogpt.engine import Engine, Request
 from nanogpt.packing import for_decoding, precision_of
 from nanogpt.paging import PagedModel, Pages
-from nanogpt.sampling import Sampler
+from nanogpt.sampling import Dice, Sampler
 from nanogpt.terminal import print_table
 from nanogpt.train import get_gpt
 
@@ -34,7 +35,7 @@ MEASURED = Path(__file__).parent / "measured" / "engine"
 REQUESTS = (1, 4, 16, 32)
 DRAFTS = (0, 1, 2, 4, 8)
 BY_LOAD = "by load"
-COUNTED = "4-gram"  # chapter 01's counted table, with four drafts
+COUNTED = {k: f"4-gram {k}" for k in DRAFTS[1:]}  # chapter 01's counted table, with k drafts
 TEXTS = 16  # at least so many in each cell
 
 # ---------------------------------------------------------------- one round, to be looked at
@@ -227,8 +228,8 @@ def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
 
 def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, laps=5,
           max_new_tokens=64, texts=TEXTS, table=None):
-    """{requests: {K, "by load" or "4-gram": {..}}}: every number of requests with every K, in turn;
-    table: the drafter of COUNTED, if it takes part.
+    """{requests: {K, "by load" or "4-gram K": {..}}}: every number of requests with every K, in
+    turn; table: the drafter of COUNTED, if it takes part.
 
     So many texts in each cell, or as many as requests: fewer requests come in several batches, so
     that no cell hangs on one text. What `load_rule` asks for is measured first, on prompts of its
@@ -256,8 +257,24 @@ def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, lap
     asked, cells = list(enumerate(prompts)), {k: (small, k, None) for k in drafts}
     cells[BY_LOAD] = small, max(drafts), load_rule(in_turn(cells, asked[half:], min(3, laps)))
     if table:
-        cells[COUNTED] = table, 4, None
+        cells |= {name: (table, k, None) for k, name in COUNTED.items()}
     return in_turn(cells, asked[:half], laps)
+
+
+def plain_loop_ms(target, prompts, sampler, laps, max_new_tokens=64):
+    """Milliseconds of a step of plain decoding without an engine, each in its fastest lap."""
+    now, runs = clock(target.device), []
+    for seed, prompt in list(enumerate(prompts[:TEXTS])) * laps:
+        steps, times = plain_decode(target, prompt, sampler, Dice(seed)), []
+        next(steps)  # reads the prompt
+        for _ in range(1, max_new_tokens):
+            start = now()
+            next(steps)
+            times.append(now() - start)
+        runs.append(times)
+    fastest = [min(times) for i in range(TEXTS)
+               for times in zip(*runs[i::TEXTS], strict=True)]
+    return 1e3 * sum(fastest) / len(fastest)
 
 
 def summary(laps, n):
@@ -357,9 +374,11 @@ def main(argv=None):
     small = for_decoding(get_gpt("draft", dataset, device), args.precision)
     prompts = held_out_prompts(dataset, 2 * max(REQUESTS))
     begin = time.perf_counter()
+    plain_ms = plain_loop_ms(target, prompts, sampler, args.laps)
     found = sweep(target, small, prompts, sampler, laps=args.laps, table=counted(dataset))
     setting = {"machine": machine(device), "precision": precision_of(target),
                "torch": torch.__version__, "temperature": args.temperature, "laps": args.laps,
+               "plain_loop_ms": plain_ms,
                "prompt_tokens": len(prompts[0]), "seconds": round(time.perf_counter() - begin)}
     print(", ".join(f"{name} {value}" for name, value in setting.items()))
     print_sweep(found)

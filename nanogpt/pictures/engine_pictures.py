@@ -2,6 +2,7 @@
 cost."""
 
 from nanogpt.engine_room import speeds
+from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -26,6 +27,12 @@ def fate(seen):
             + [GREY] * (len(seen.drafted) - seen.accepted))
 
 
+def key(ax, x, y, color, meaning, strength=0.35):
+    """What a box of this colour means; strength 0: a hollow one."""
+    ax.scatter(x + 0.4, y, marker="s", s=64, color=tint(color, strength), edgecolor=color)
+    ax.text(x + 0.9, y, meaning, va="center", fontsize=9)
+
+
 def draw_forward(scene, text_of, notes):
     """The rows of one forward in one strip, whose they are, and what each request then writes; of
     one that ends the reader is asked.
@@ -45,63 +52,66 @@ def draw_forward(scene, text_of, notes):
         x += len(rows)
     for place, color, meaning in ((0, FAINT, "prompt"), (4.5, ORANGE, "root"),
                                   (8, BLUE, "accepted draft"), (15, GREY, "rejected draft")):
-        ax.scatter(place + 0.4, -1.55, marker="s", s=64, color=tint(color, 0.35), edgecolor=color)
-        ax.text(place + 0.9, -1.55, meaning, va="center", fontsize=9)
+        key(ax, place, -1.55, color, meaning)
     return canvas(ax, f"One forward of {x} rows serves four requests", (-0.3, x + 0.3),
                   (-2.1 - 0.9 * len(scene), 1.1))
 
 
-def draw_pages(scene, size, count, text_of, columns=3):
-    """Every page after the forward. scene: {name: Seen}; size: rows of a page; count: pages;
-    text_of(token).
+def draw_pages(scene, size, count, text_of, who):
+    """The pages of one request after the forward, in the order of its text; below them the memory,
+    and who has each page of it.
 
-    Colours as in draw_forward; filled: the row stays. Before a page stand its number and whose it
-    is, below the table of each request.
+    scene: {name: Seen}; size: rows of a page; count: pages; text_of(token); who: its name. Colours
+    as in draw_forward; filled: the row stays.
     """
-    rows = -(-count // columns)
-    ax, width = new_axes(height=1.1 + 0.42 * rows), size + 2.3
-    cells, owners = {}, {}
-    for name, seen in scene.items():
-        tokens = seen.past + seen.read + seen.drafted
-        colors = [FAINT] * len(seen.past) + fate(seen)
-        kept = len(seen.past + seen.read + seen.tokens) - 1  # the last token of a text is unread
-        owners |= dict.fromkeys(seen.table, name)
-        for place, (token, color) in enumerate(zip(tokens, colors, strict=True)):
-            page = seen.table[place // size]
-            cells[page, place % size] = text_of(token), color, 0.35 * (place < kept)
+    ax, seen, width = new_axes(height=2.9), scene[who], size + 1
+    tokens, colors = seen.past + seen.read + seen.drafted, [FAINT] * len(seen.past) + fate(seen)
+    kept = len(seen.past + seen.read + seen.tokens) - 1  # the last token of a text is unread
+    for i, page in enumerate(seen.table):
+        ax.text(i * width, 1.1, f"page {page}", fontsize=10)
+        for place in range(i * size, (i + 1) * size):
+            x = place + i
+            has = place < len(tokens)
+            color = colors[place] if has else "#D0D0D0"
+            ax.add_patch(plt.Rectangle((x, 0), 0.94, 0.8, edgecolor=color, linewidth=1.2,
+                                       facecolor=tint(color, 0.35 * (place < kept))))
+            if has:
+                ax.text(x + 0.47, 0.4, visible(text_of(tokens[place]).replace("\n", NEWLINE)),
+                        ha="center", va="center", **MONO)
+    for place, color, meaning, strength in (
+            (0, FAINT, "read before", 0.35), (6, ORANGE, "root", 0.35),
+            (9.5, BLUE, "accepted, stays", 0.35), (17.5, BLUE, "accepted, does not stay", 0)):
+        key(ax, place, -0.9, color, meaning, strength)
+    owners = {page: name for name, other in scene.items() for page in other.table}
+    box = (len(seen.table) * width - 1) / count
+    ax.text(0, -2.7, "the memory, and who has which page", fontsize=10)
     for page in range(count):
-        x, y = page % columns * width, -1.25 * (page // columns)
-        ax.text(x - 0.9, y + 0.38, page, ha="right", va="center", fontsize=8, color=FAINT)
-        ax.text(x - 0.2, y + 0.38, owners.get(page, ""), ha="right", va="center", **MONO)
-        for row in range(size):
-            text, color, strength = cells.get((page, row), ("", "#D0D0D0", 0))
-            ax.add_patch(plt.Rectangle((x + row, y), 0.94, 0.8, edgecolor=color, linewidth=0.9,
-                                       facecolor=tint(color, strength)))
-            ax.text(x + row + 0.47, y + 0.38, visible(text.replace("\n", NEWLINE)) if text else "",
-                    ha="center", va="center", fontsize=9, **MONO)
-    for i, (name, seen) in enumerate(scene.items()):
-        ax.text(i % 2 * 1.5 * width, -1.25 * rows + 0.1 - 0.9 * (i // 2),
-                f"table of {name}: {', '.join(map(str, seen.table))}", fontsize=10)
-    return canvas(ax, "After the forward: filled rows stay, hollow ones do not",
-                  (-1.9, columns * width - 1.3), (-1.25 * rows - 1.1, 1.1))
+        mine = owners.get(page) == who
+        ax.add_patch(plt.Rectangle((page * box, -4), 0.92 * box, 0.95, linewidth=1.2,
+                                   edgecolor=INK if mine else GREY,
+                                   facecolor=tint(GREY, 0.8 * mine)))
+        ax.text((page + 0.46) * box, -3.53, owners.get(page, ""), ha="center", va="center",
+                color=INK if mine else FAINT, **MONO)
+        ax.text((page + 0.46) * box, -4.2, page, ha="center", va="top", fontsize=9, color=FAINT)
+    return canvas(ax, f"{who} stops inside its drafts: hollow rows do not stay",
+                  (-0.3, len(seen.table) * width), (-5.1, 2))
 
 
-def draw_crowd(found, drafts):
-    """How many times as many tokens a second drafts bring, by the number of readers, a line for
-    each K, or for another drafter's four. found: as engine_room.sweep has it; drafts: {K or the
-    drafter: its colour}."""
-    ax, fast = new_axes(height=3), speeds(found)
-    ax.axhline(1, color=INK, linewidth=1)
-    for k, color in drafts.items():
-        gains = [row[k] / row[0] for row in fast.values()]
-        says = f"{k}: 4 drafts" if isinstance(k, str) else f"GPT: {k} draft{'s' * (k > 1)}"
-        ax.plot(list(fast), gains, "o-", color=color, label=says)
-        for n in (0, -1):
-            ax.annotate(f"{gains[n]:.2f}x", (list(fast)[n], gains[n]), (5, 5),
-                        textcoords="offset points", color=color, fontsize=10)
-    ax.legend(frameon=False, labelcolor="linecolor", loc=(0.01, 0.12))
-    ax.set(xscale="log", xlim=(0.9, 1.6 * max(fast)), ylim=(0.8, None))
-    ax.set_xticks(list(fast), list(fast))
-    ax.minorticks_off()
-    return plain_frame(ax, "In a crowd drafts bring less, whoever guesses",
-                       "readers in the batch", "times as fast as without")
+def draw_crowd(found, cells):
+    """How many times as many tokens a second drafts bring as none, by K, a line for each number of
+    readers, with a dot on its best. found: as engine_room.sweep has it; cells: {K: its name there}.
+    """
+    ax = new_axes(height=3.2)
+    for i, (n, row) in enumerate(speeds(found).items()):
+        gains = {k: row[name] / row[0] for k, name in cells.items()}
+        color, best = tint(FAMILIES["4-gram"], 0.4 + 0.2 * i), max(gains, key=gains.get)
+        ax.plot(*zip(*gains.items(), strict=True), color=color, linewidth=2)
+        ax.scatter(best, gains[best], s=70, color=color, zorder=3)
+        ax.annotate(f"{gains[best]:.1f}x", (best, gains[best]), (0, 8 if i < 3 else -19),
+                    ha="center", textcoords="offset points", fontsize=10)
+        ax.text(max(gains) + 0.25, gains[max(gains)], f"{n} reader{'s' * (n > 1)}", va="center")
+    ax.set_xticks(list(cells))
+    ax.set_xlim(0, 10.4)
+    ax.margins(y=0.12)
+    return plain_frame(ax, "The larger the crowd, the shorter the best chain",
+                       "drafts for each reader", "times as fast as without")
