@@ -54,8 +54,8 @@ from nanogpt.three_numbers import alpha_of
 # loop (epyc.json), and chapter 01's loop beside it, with a few shapes (loops.json, and in a quiet
 # hour loops_faster.json); what chapters 03 to 05 end on, on an EPYC (chapters.json) and, without
 # the bare slots, on the Xeon (xeon.json). trained/: chapter 01's loop on the Xeon, with the weights
-# that come along (usual.json), and with target and drafters trained four times as long (longer.json;
-# greedy.json: chains and trees at T = 0, in chapter 02's loop).
+# that come along (usual.json), and with target and drafters trained four times as long
+# (longer.json; greedy.json: chains and trees at T = 0, in chapter 02's loop).
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
