@@ -5,9 +5,8 @@ Blue is what is accepted, grey what is rejected, orange the target's own, light 
 
 from matplotlib.patches import Rectangle
 
-from chain_room import CHAIN, LOOPS, foretold
-from nanogpt.bench import VERBS
-from nanogpt.does_it_pay import table_of, tau_error, taus
+from chain_room import LOOPS, foretold
+from nanogpt.does_it_pay import tau_error, taus
 from nanogpt.packing import precision_of
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
@@ -18,7 +17,6 @@ from nanogpt.pictures.plots import (
     NEWLINE,
     ORANGE,
     canvas,
-    draw_times,
     new_axes,
     plain_frame,
     tint,
@@ -51,20 +49,11 @@ def draw_authors(text, decode, width=58):
                   (-0.5, width + 10), (y + 0.6, -0.6))
 
 
-def draw_reading(found):
-    """Five tokens written, and read, in forwards of one row; found: a stored contest. -> Axes"""
-    table, verify = table_of(found, 1), VERBS.index("verify")
-    read, write = (table[name]["verbs"][verify] for name in (CHAIN, f"plain, {found['precision']}"))
-    read /= write
-    return draw_times(f"Reading five takes the time of writing {read:.1f}", {
-        "write 5 tokens: 5 c(1)": [(1, "verify", "1 row")] * 5,
-        f"read 5 tokens: {read:.1f} c(1)": [(read, "verify", "5 rows")]})
-
-
 def draw_repair(title, target_probs, parts):
     """How often each token comes out, in parts on top of each other. -> Axes
 
-    parts: {"accepted": (V,), ..}; black lines: the target's probabilities (V,).
+    parts: {"accepted": (V,), ..}; black lines: the target's probabilities (V,). What is rejected
+    reaches up to the drafter's.
     """
     colors = {"accepted": BLUE, "rejected": GREY, "residual": ORANGE}
     names = [f"token {token}" for token in range(len(target_probs))]
@@ -75,29 +64,40 @@ def draw_repair(title, target_probs, parts):
         ax.text(most, below[most] + part[most] / 2, name, ha="center", va="center")
         below = below + part
     ax.plot(names, target_probs, "_", color=INK, markersize=75, markeredgewidth=2.4)
-    ax.text(0.35, float(target_probs[0]), "p, what the target wants", va="center")
+    heights = {"p, what the target wants": target_probs}
+    if "rejected" in parts:
+        heights["q, what the drafter proposes"] = below
+    for name, height in heights.items():
+        ax.text(0.35, float(height[0]), name, va="center")
     ax.set_ylim(0, 0.65)
     return plain_frame(ax, title, None, "probability")
 
 
-def draw_foretold(found, alpha):
-    """Tokens a round over K: measured, and by one alpha, an overlap of p and q. -> Axes
+def draw_foretold(found, alpha, *others):
+    """Tokens a round over K: measured, and by one alpha, an overlap of p and q. -> the first Axes
 
-    found: a stored contest; its T = 1, with two standard errors over the texts. What alpha says is
-    for texts that stop where the measured ones do.
+    found: a stored contest, with two standard errors over the texts; alpha: the GPT's at T = 1.
+    others: (family, T, its alpha), a panel each. Texts stop where the measured ones do.
     """
-    loop, ax = LOOPS[0], new_axes(height=3)
-    said = foretold(taus(found, 1, "01", loop.name), alpha, found["tokens"])
-    ks, (curve, points) = list(said), zip(*said.values(), strict=True)
-    color = FAMILIES[loop.family]
-    ax.plot(ks, curve, color=INK)
-    ax.errorbar(ks, points, [tau_error(found, 1, f"01 {loop.title(k)}") for k in ks], fmt="o",
-                color=color, capsize=4)
-    ax.text(ks[-1], curve[-1] - 0.7, "measured", color=color, ha="right")
-    ax.text(ks[-4], curve[-4] + 0.2, "foretold", ha="right")
-    ax.set_xticks(ks)
-    return plain_frame(ax, f"One number, the overlap {alpha:.2f}, foretells tau (T = 1)",
-                       "K, the drafts of a round", "tau")
+    cases = ("57K GPT", 1, alpha), *others
+    panels, worst = new_axes(height=2.7, columns=len(cases)), 0
+    panels = panels if others else [panels]
+    for ax, (family, T, overlap) in zip(panels, cases, strict=True):
+        loop = next(loop for loop in LOOPS if loop.family == family)
+        said = foretold(taus(found, T, "01", loop.name), overlap, found["tokens"])
+        ks, (curve, points) = list(said), zip(*said.values(), strict=True)
+        worst = max(worst, *(abs(tau / line - 1) for line, tau in said.values()))
+        ax.plot(ks, curve, color=INK)
+        ax.errorbar(ks, points, [tau_error(found, T, f"01 {loop.title(k)}") for k in ks], fmt="o",
+                    color=FAMILIES[family], markersize=4, capsize=2)
+        ax.set_xscale("log", base=2)
+        ax.set(xticks=[1, 2, 4, 8, 16], xticklabels=[1, 2, 4, 8, 16], ylim=(0, 5))
+        ax.text(1, 4.3, f"alpha {overlap:.2f}")
+        plain_frame(ax, f"{family}, T = {T:g}", "K, drafts a round")
+    panels[0].set_ylabel("tau")
+    panels[0].figure.suptitle(
+        f"One number (lines) foretells tau (dots) within {worst:.0%}", x=0.02, ha="left")
+    return panels[0]
 
 
 def step_round(args, dataset, device, prompt):
