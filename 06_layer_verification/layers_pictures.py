@@ -21,6 +21,7 @@ from nanogpt.pictures.plots import (
     GREY,
     INK,
     RED,
+    TEXT,
     canvas,
     draw_node,
     new_axes,
@@ -61,11 +62,11 @@ def tuple_flows(local, draft_probs, k):
     return flows
 
 
-def draw_pipe(ax, start, end, flow, capacity=0, drawn=0):
+def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False):
     """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
     What the capacity does not hold is red; capacity 0: no limit; drawn: how much there was, the
-    hatched pipe around both.
+    hatched pipe around both; loud: its label is what the picture wants to say.
     """
     (x0, y0), (x1, y1), way = start, end, np.linspace(0, 1, 61)
     x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
@@ -79,9 +80,9 @@ def draw_pipe(ax, start, end, flow, capacity=0, drawn=0):
     limit = f" of {two_digits(capacity)}" if capacity else ""
     at = y[22:39].min() - 0.17 if 0 < capacity < 0.2 else y[30]  # it would hide a thin pipe
     over = bool(capacity) and flow > capacity + 1e-9
-    say(ax, x[30], at, two_digits(flow) + limit, zorder=5, color=RED if over else INK,
-        fontweight="bold" if over else "normal",
-        path_effects=[withStroke(linewidth=3, foreground="white")])
+    say(ax, x[30], at, "only " * loud + two_digits(flow) + limit, zorder=5,
+        color=RED if over else INK, fontweight="bold" if over or loud else "normal",
+        fontsize=13.5 if loud else TEXT, path_effects=[withStroke(linewidth=3, foreground="white")])
 
 
 def side_by_side(widths, middle):
@@ -89,13 +90,13 @@ def side_by_side(widths, middle):
     return middle + WIDE * (np.cumsum(widths) - np.array(widths) / 2 - sum(widths) / 2)
 
 
-def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=None):
+def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=None, behind=""):
     """One node's pipes: drafter, drawn tuples, tokens, accepted; a label is a flow and its limit.
 
     rule: a single-step rule's class; draft_probs, target_mass (V,); k: 1 or 2. One candidate is
     its own tuple, so that its second column is left out. The title may name {total}, all that
     arrives. unseen: how many of all draws are not in draft_probs, since nobody looks at them. only:
-    the token whose water is shown; None: all.
+    the token whose water is shown; None: all; behind: the token before, where k is 1.
     """
     local = rule(draft_probs[None], target_mass[None], k)
     flows, out, last = tuple_flows(local, draft_probs, k), local.out[0], k + 1
@@ -121,10 +122,12 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
     if unseen:
         say(ax, 0.5, level[-1] + 0.27, f"hatched: {two_digits(unseen)} unseen", color=FAINT)
     if k == 1:
+        draw_node(ax, (-0.12, ends.mean()), behind, GREY)
         say(ax, last + 0.17, ends.mean(), two_digits(out.sum()), color=BLUE, fontsize=17,
             fontweight="bold")
     for z, y, end in zip(shown, level, ends, strict=True):
-        draw_pipe(ax, (k, y), (last, end), out[z], target_mass[z])
+        draw_pipe(ax, (k, y), (last, end), out[z], target_mass[z],
+                  loud=k == 1 and bool(out[z] < target_mass[z] - 1e-9))
         if only is not None:  # the walls of the outlet
             for wall in (-out[z] / 2, min(target_mass[z], out[z]) - out[z] / 2):
                 ax.plot([k, last], [y + WIDE * wall, end + WIDE * wall], color=INK, linewidth=1.8)
@@ -170,9 +173,9 @@ def draw_chain(names, rows, ends, title):
         say(ax, -0.06, 0.42 * y, what, ha="right")
         for place, number in zip(x, numbers, strict=True):
             say(ax, place, 0.42 * y, two_digits(number))
-    y = 0.42 * len(rows) + 1.1
+    y = 0.42 * len(rows) + 1.25
     say(ax, -0.06, y - 0.5, "the path ends at", ha="left", color=FAINT)
-    say(ax, 1.14, y - 0.58, "drafts\naccepted", color=FAINT)
+    say(ax, 1.14, y - 0.75, "drafts\naccepted", color=FAINT)
     for color, (rule, parts) in zip((GREY, BLUE), ends.items(), strict=True):
         kept = sum(i * part for i, part in enumerate(parts))
         draw_bar(ax, y, dict(zip(names, parts, strict=True)), 0.62, color,
@@ -225,24 +228,24 @@ def draw_ends(trees, node, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_lengths(ax, toy, real, title):
-    """What block verification adds to chapter 01's rule, in percent, for chains of K drafts.
+def draw_lengths(ax, found, fastest, title):
+    """Tokens a round over the drafts of a chain, by chapter 01's rule (dashed) and by block
+    verification; ringed: the length that was the fastest on the clock.
 
-    toy: {K: percent}, exact; real: {drafter: of layers_room.gains_by_length}, with two standard
-    errors.
+    found: {drafter: of layers_room.gains_by_length}; fastest: {drafter: (K, K)}.
     """
-    ax.plot(list(toy), list(toy.values()), "o--", color=FAINT)
-    say(ax, 7.8, toy[8] + 1.4, "e and t, exactly", ha="right", color=FAINT)
-    for i, (name, gains) in enumerate(real.items()):
-        at = [K + 0.12 * (i - 1) for K in gains]  # beside each other, so that all errors are seen
-        ax.errorbar(at, [more for _, _, more, *_ in gains.values()],
-                    [2 * error for *_, error, _ in gains.values()], fmt="o-",
-                    color=FAMILIES[name], markersize=4, elinewidth=1, label=name)
-    ax.legend(loc="upper left", bbox_to_anchor=(0, 0.93), frameon=False, labelcolor="linecolor")
-    say(ax, 0.7, 33, "bars: two standard errors", ha="left", color=INK)
-    plain_frame(ax, title, "drafts in the chain, K", "% more tokens a round")
-    ax.set_xlim(0.5, max(gains) + 0.7)
-    ax.set_xticks(list(gains))
+    for name, gains in found.items():
+        for judge, (style, rule) in enumerate((
+                ("o--", "token by token"), ("o-", f"{name},\nas a block"))):
+            tokens = {K: of_both[judge] for K, of_both in gains.items()}
+            ax.plot(list(tokens), list(tokens.values()), style, color=FAMILIES[name], markersize=4)
+            say(ax, max(tokens) + 0.3, tokens[max(tokens)], rule, ha="left",
+                color=FAMILIES[name])
+            best = fastest[name][judge]
+            ax.plot(best, tokens[best], "o", color=INK, markersize=12, fillstyle="none")
+    say(ax, 0.8, 7.1, "ringed: the fastest on the clock", ha="left")
+    plain_frame(ax, title, "drafts in the chain, K", "tokens a round")
+    ax.set(xlim=(0.5, 16.8), ylim=(1.4, 7.6), xticks=list(tokens))
     return ax
 
 
