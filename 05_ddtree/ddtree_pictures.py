@@ -9,12 +9,10 @@ from textwrap import fill
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.cli import print_table
 from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
-    FAINT,
     GREY,
     INK,
     MONO,
@@ -83,52 +81,54 @@ def draw_toys(found, laws):
 
     found: of ddtree_room.toys; laws: for each how the draft came, and what the judge was told.
     """
-    ax = new_axes(width=8.4, height=3.7)
+    ax = new_axes(width=8.4, height=4.3)
     for x, ((name, (chapter, written, _, p)), (sent, told)) in enumerate(
             zip(found.items(), laws, strict=True)):
-        ax.bar(x, written, 0.56, color=tint(RED, 0.75))
-        ax.bar(x, p[0], 0.56, color=tint(BLUE, 0.75))
-        ax.plot([x - 0.36, x + 0.28], 2 * [p[0]], color=INK, linewidth=2.2)
-        ax.text(x - 0.38, p[0], "p", ha="right", va="center")
-        ax.text(x, written + 0.02, f"{two_digits(written)} for {two_digits(p[0]).rstrip('0')}",
-                ha="center")
-        ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 12), ha="center", va="top")
-        ax.text(x, -0.47, sent, ha="center", va="top")
-        ax.text(x, -0.6, told, ha="center", va="top", color=RED)
-    for first, last, says in ((0, 1, "picked"), (2, 3, "drawn, then looked at"),
-                              (4, 4, "two drawn"), (5, 5, "two walks")):
-        ax.plot([first - 0.4, last + 0.4], [1.16, 1.16], color=FAINT)
-        ax.text((first + last) / 2, 1.18, says, ha="center", color=FAINT)
-    return canvas(ax, "The judge was told another law: token 0 comes too often",
-                  (-0.6, len(found) - 0.5), (-0.72, 1.28))
+        ax.bar(x, written, 0.52, color=tint(RED, 0.75))
+        ax.bar(x, p[0], 0.52, color=tint(BLUE, 0.75))
+        ax.plot([x - 0.31, x + 0.26], 2 * [p[0]], color=INK, linewidth=2.2)
+        ax.text(x - 0.33, p[0], two_digits(p[0]).rstrip("0"), ha="right", va="center")
+        ax.text(x, written + 0.02, two_digits(written), ha="center", color=RED)
+        target = ", ".join(two_digits(x).rstrip("0") for x in p)
+        for y, line, color in (
+                (-0.04, f"{chapter}:\n" + fill(name, 13), INK), (-0.54, f"({target})", INK),
+                (-0.68, sent, INK), (-0.93, told, RED)):
+            ax.text(x, y, line, ha="center", va="top", color=color)
+    for y, line, color in (-0.54, "p", INK), (-0.68, "sent", INK), (-0.93, "told", RED):
+        ax.text(-0.95, y, line, va="top", color=color)
+    return canvas(ax, "Six bugs: token 0 comes too often (red)",
+                  (-0.95, len(found) - 0.5), (-1.1, 1.12))
 
 
 def draw_hole(title, rows):
     """25 rounds: 20 drafts t are sent, and five s are hidden; what stands in their place? -> Axes.
 
-    rows: (on the left, on the right, the letters, their colours), the drafter's first; no letters:
-    a hole.
+    rows: (on the left, on the right, [(letters, colour), ..]), the drafter's first; a hole where
+    letters are missing.
     """
     ax = new_axes(height=0.7 + 0.75 * len(rows))
-    for i, (left, right, letters, colors) in enumerate(rows):
-        y = -2 * i
-        draw_cells(ax, y, 20 * "t" + letters, [*20 * [BLUE if i else SKY], *colors[:len(letters)]])
-        if not letters:
-            ax.bar(22.47, 0.8, 4.9, y, color="none", edgecolor=colors[-1], linestyle="--")
+    for i, (left, right, parts) in enumerate(rows):
+        y, first = -2 * i, 0
+        for letters, color in parts:
+            draw_cells(ax, y, letters, [color] * len(letters), first)
+            first += len(letters)
+        if first < 25:
+            ax.bar((first + 24.94) / 2, 0.8, 24.94 - first, y, color="none", edgecolor=INK,
+                   linestyle="--")
+            color = INK
         ax.text(0, y + 0.95, left)
-        ax.text(25, y + 0.95, right, ha="right", color=colors[-1])
+        ax.text(25, y + 0.95, right, ha="right", color=color)
     return canvas(ax, title, (0, 25), (y - 0.2, 1.7))
 
 
-def print_mended(wrong, right, told):
-    """What comes out of the toys and what is accepted, before and after the judge is told.
+def print_mended(wrong, right):
+    """What is accepted in the toys, before and after the judge is told, and what then comes out.
 
-    wrong, right: of ddtree_room.toys; told: what the judge is told now, for each.
+    wrong, right: of ddtree_room.toys.
     """
-    print_table(["toy", "now told", "token 0 was", "is", "accepted was", "is"], [
-        [f"{found[0]}: {name}", law, *(two_digits(x[k]) for k in (1, 2)
-                                       for x in (found, right[name]))]
-        for (name, found), law in zip(wrong.items(), told, strict=True)])
+    for said, found, k in (("in chapter", right, 0), ("accepted, as it was", wrong, 2),
+                           ("accepted, mended", right, 2), ("token 0, mended", right, 1)):
+        print(f"{said:20}", *(f"{x[k] if k == 0 else two_digits(x[k]):>5}" for x in found.values()))
 
 
 # ---------------------------------------------------------------- the heap
@@ -220,7 +220,7 @@ def draw_lost(names, probs, popped, target):
                     textcoords="offset points", ha="center", va="center")
     for x, y in map(places.get, lost):
         ax.plot([x - 0.24, x + 0.24], [y + 0.2, y - 0.2], color=RED, linewidth=1.8, zorder=4)
-    title = f"The target (orange) hardly ever writes {len(lost)} of the twelve"
+    title = f"In the boxes the promise, in orange what is kept: {len(lost)} rows are lost"
     return canvas(ax, title, (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
 
 
@@ -249,18 +249,20 @@ def measured_rows(found, T):
         yield 1 / slope, float(price.mean() - slope * n.mean())
 
 
-def draw_stop(masses, prices, top=0.1, most=30):
+def draw_stop(masses, contests, top=0.1, most=30):
     """Masses as falling bars, cut off at `top`, and bands for what a row costs -> the Axes.
 
-    masses: in the heap's order; prices: {machine: of a row, in tokens, from and to}.
+    masses: in the heap's order; contests: {machine: a stored contest}, read at temperature 1.
     """
-    ax, stops = new_axes(height=3.6), []
-    for machine, (low, high) in prices.items():
+    ax, stops = new_axes(height=3.8), []
+    for machine, found in contests.items():
+        low, high = sorted(price_of_a_row(masses, *fit)[0] for fit in measured_rows(found, 1))
         few, many = (sum(m > price for m in masses) for price in (high, low))
+        best = max(line[2] for name, line in speedups(found, 1).items() if "05 DDTree, " in name)
         stops.append(many)
         ax.axhspan(low, high, color=INK, alpha=0.3, linewidth=0, zorder=3)
-        ax.text(most + 0.9, high + 0.001, f"{machine}: {few} to {many} nodes", ha="right",
-                va="bottom")
+        ax.text(most + 0.9, high, f"{machine}: {few} to {many} nodes,\n"
+                f"{two_digits(best)}x at best", ha="right", va="bottom", linespacing=1.1)
     ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
         tint(BLUE, 0.8) if i < min(stops) else tint(BLUE, 0.4) if i < max(stops)
         else tint(GREY, 0.6) for i in range(most)])
@@ -268,30 +270,57 @@ def draw_stop(masses, prices, top=0.1, most=30):
     for i, _ in enumerate(cut, 1):  # a break: the bar goes on
         ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
     ax.text(len(cut) + 1, 0.97 * top, "these go on to " + " ".join(map(two_digits, cut)), va="top")
-    ax.text(len(cut) + 3, masses[len(cut) + 1], "what a node is worth", color=BLUE, va="bottom")
+    ax.text(len(cut) + 3, masses[len(cut) + 1], "what the drafter promises", color=BLUE,
+            va="bottom")
     ax.set(xlim=(0, most + 1), xticks=[1, *sorted(stops), most], ylim=(0, top))
-    plain_frame(ax, "Stop where a node is worth less than its row costs",
+    plain_frame(ax, "Even the best size need not pay",
                 "node, in the heap's order", "tokens")
     return ax
 
 
-ROWS = {  # of the lesson's last table: methods of a contest
-    "slots: 7 picks, fixed shape": "05 fixed tree of the same pass, 7 nodes",
-    "slots: 7 picks, heap (DDTree)": "05 DDTree, 7 nodes",
-    "slots: 6 drawn in a tree": "05 slots, drawn tree 2-1-1",
-    "slots: 4 favourites, a chain": "05 block chain of 4, the favourites",
-    "slots: 4 drawn in a chain": "05 slots, drawn chain of 4",
-    "4-gram: 4 drawn in a chain": "02 4-gram, chain of 4",
-    "one head: 4 drawn in a chain": "03 one head, chain of 4",
+# ---------------------------------------------------------------- picked or drawn
+
+
+def draw_depth(picks, chains):
+    """How often a letter of a draft is accepted, letter by letter -> the Axes.
+
+    picks: (2, L), how many of the heap's nodes a letter has, and how many are accepted; chains:
+    {what the picture says: how often each draft is accepted, (L,)}, two of them.
+    """
+    nodes, kept = picks.tolist()
+    ax, letters = new_axes(height=3.6), range(1, len(nodes) + 1)
+    for (says, accepted), color, line, place in zip(
+            ({f"{sum(nodes):.0f} picks": kept} | chains).items(), (BLUE, RED, RED),
+            ("-", "-", "--"), ((1.05, 0.1), (2.95, 0.19), (2.6, 0.58)), strict=True):
+        ax.plot(letters, accepted, line, marker="o", color=color)
+        ax.text(*place, f"{says}: {sum(accepted):.2f}", color=color)
+    ax.set(ylim=(-0.05, 1), xlim=(0.7, 6), xticks=letters, xticklabels=[
+        f"{i}\n{two_digits(n)}" for i, n in zip(letters, nodes, strict=True)])
+    return plain_frame(ax, "Draws go deeper, above all if each reads the last",
+                       "letter; below it, how many of the picks it has", "accepted")
+
+
+SIGHT = {  # of section 8's picture: a drafter, picked and drawn
+    "the slots:\nblind": ("05 DDTree, 7 nodes", "05 slots, drawn chain of 4"),
+    "4-gram:\nreads its guesses": ("05 4-gram, 8 nodes", "02 4-gram, chain of 4"),
+    "one head:\nreads its guesses": ("03 one head, 8 nodes", "03 one head, chain of 4"),
 }
 
 
-def print_rows(found, temperatures=(0.6, 1)):
-    """Tokens a round and speed-up of ROWS in a stored contest."""
-    fast = [speedups(found, T) for T in temperatures]
-    print_table(["tokens, speed-up", *(f"T = {T}" for T in temperatures)], [
-        [who, *("{0:.2f}, {2:.2f}x".format(*one[method]) for one in fast)]
-        for who, method in ROWS.items()])
+def draw_sight(found, T=1):
+    """Tokens a round of drafters that do not read their own guesses and of such that do, picked and
+    drawn, with speed-ups -> the Axes. found: a stored contest."""
+    ax, fast = new_axes(height=3.8), speedups(found, T)
+    for column, (says, color, shift) in enumerate((
+            ("best tree of 7 or 8 picks", BLUE, -0.1), ("4 drawn in a chain", RED, 0.1))):
+        lines = [fast[both[column]] for both in SIGHT.values()]
+        ax.plot([tokens for tokens, *_ in lines], color=color, marker="o")
+        for i, (tokens, _, times) in enumerate(lines):
+            ax.text(i - shift, tokens + shift, f"{tokens:.2f}, {two_digits(times)}x", color=color,
+                    ha="center", va="bottom" if shift > 0 else "top")
+        ax.text(0.9 - 4 * shift, lines[1][0] + 5 * shift, says, color=color, ha="center")
+    ax.set(xlim=(-0.5, 2.45), ylim=(1.5, 4.1), xticks=range(len(SIGHT)), xticklabels=SIGHT)
+    return plain_frame(ax, "Sight pays if you draw", None, "tokens a round")
 
 
 def step_round(args, dataset, device, prompt):

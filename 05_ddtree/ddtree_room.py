@@ -344,12 +344,12 @@ def toys(told=False, cooled=lambda p: p):
     two, even, heap, three, wide = (torch.tensor(row, dtype=torch.float64) for row in (
         [0.8, 0.2], [0.5, 0.5], [0.6, 0.4], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]))
     cases = {
-        "top token": ("02", two, two, top_token),
-        "heap's choice": ("05", even, heap, top_token),
-        "surer of two draws": ("03", two, two, surer_of_two),
-        "hidden after the draw": ("here", two, two, hidden_if_rare),
-        "never the same twice": ("06", three, wide, never_the_same_twice),
-        "better of two walks": ("04", even, even, better_of_two_walks),
+        "the favourite is sent": ("02", two, two, top_token),
+        "the heap's choice is sent": ("05", even, heap, top_token),
+        "the surer of two draws is sent": ("03", two, two, surer_of_two),
+        "a draw is hidden if rare": ("here", two, two, hidden_if_rare),
+        "two siblings, never the same": ("06", three, wide, never_the_same_twice),
+        "the longer of two walks is kept": ("04", even, even, better_of_two_walks),
     }
     found = {}
     for name, (chapter, p, q, run) in cases.items():
