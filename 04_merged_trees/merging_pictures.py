@@ -34,7 +34,7 @@ def draw_trap():
     written, other = "a written\n.50", "b or c\nwritten\n"
     for ax, title, heights, texts in zip(
             plots.new_axes(height=3.4, columns=2),
-            ("one draw: a has .50", "the better of two: .75"),
+            ("one draw:\na has .50", "the better of two:\na has .50 + .25 = .75"),
             ((1, 1), (1, 0.5, 0.5)),
             ((written, f"{other}.50"), (written, f"{other}.25", "a gets a\nsecond\nchance\n.25")),
             strict=True):
@@ -66,6 +66,7 @@ def draw_trie(trees, scores, trie):
                         axes[panel]).set_title(title)
         for row in dropped:
             axes[panel].texts[row].get_bbox_patch().set(linestyle="--", facecolor="white")
+            axes[panel].lines[row - 1].set(linestyle="--")
         return texts
 
     for head, (tree, logs) in enumerate(zip(trees, scores, strict=True)):

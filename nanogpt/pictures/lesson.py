@@ -22,7 +22,6 @@ from IPython.display import Markdown, display
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from nanogpt import does_it_pay
-from nanogpt.chapter import written
 from nanogpt.cli import print_table
 from nanogpt.data import held_out_prompts, load_dataset, untouched_prompts
 from nanogpt.decoding import collect, plain_decode
@@ -109,20 +108,10 @@ def one_loop(name="epyc"):
     return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / f"{name}.json")
 
 
-def standings(loops):
-    """Of each loop the budget that was the fastest in a contest on an EPYC, 72 texts, all in
-    chapter 02's loop: its tokens a round and its speed-up, at T = .6 and 1.
-
-    loops: {what the table says: a loop, as "05 DDTree, {} nodes", or one method, of 8 nodes}.
-    """
-    found, columns = one_loop("chapters"), []
-    for T in maps.WARM:
-        fast = does_it_pay.speedups(found, T)
-        best = does_it_pay.best_of_all(
-            {"": found}, T, lambda line: f"{line['chapter']} {line['loop']}")
-        columns.append([])
-        for name, *_ in (best.get(loop, (loop,)) for loop in loops.values()):
-            budget = written(does_it_pay.table_of(found, T)[name]["budget"])
-            columns[-1].append(f"{budget}: {fast[name][0]:.2f}, {fast[name][2]:.2f}x")
-    print_table(["budget: tokens, speed-up", *(f"T = {T}" for T in maps.WARM)],
-                list(zip(loops, *columns, strict=True)))
+def standings(methods):
+    """Methods in one contest on an EPYC, 72 texts, all in chapter 02's loop: tokens a round and
+    speed-up, at T = .6 and 1. methods: {what the table says: a method}."""
+    columns = [does_it_pay.speedups(one_loop("chapters"), T) for T in maps.WARM]
+    print_table(["tokens, speed-up", *(f"T = {T}" for T in maps.WARM)], [
+        [says, *(f"{fast[name][0]:.2f}, {fast[name][2]:.2f}x" for fast in columns)]
+        for says, name in methods.items()])
