@@ -1,8 +1,8 @@
 """Pictures of this chapter: a rule as water in pipes, a chain with its numbers, where a path ends,
 what a rule adds.
 
-Blue is what is accepted or flows, grey what could, red what overflows; hatched is what was drawn
-and is never looked at.
+Blue is what is accepted or flows, grey what could, red what overflows or is missing; hatched is
+what was drawn and is never looked at.
 """
 
 
@@ -21,7 +21,6 @@ from nanogpt.pictures.plots import (
     GREY,
     INK,
     RED,
-    TEXT,
     canvas,
     draw_node,
     new_axes,
@@ -66,13 +65,13 @@ def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False):
     """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
     What the capacity does not hold is red; capacity 0: no limit; drawn: how much there was, the
-    hatched pipe around both; loud: its label is what the picture wants to say.
+    hatched pipe around both; loud: what is missing is what the picture wants to say.
     """
     (x0, y0), (x1, y1), way = start, end, np.linspace(0, 1, 61)
     x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
     fits = min(flow, capacity or flow)
     ax.fill_between(x, y - WIDE * drawn / 2, y + WIDE * drawn / 2, **UNSEEN)
-    for top, width, color in ((-capacity / 2, capacity, tint(GREY, 0.5)),
+    for top, width, color in ((-capacity / 2, capacity, tint((GREY, RED)[loud], 0.5)),
                               (-flow / 2, fits, tint(BLUE, 0.6)),
                               (fits - flow / 2, flow - fits, RED)):
         ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color,
@@ -80,9 +79,12 @@ def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False):
     limit = f" of {two_digits(capacity)}" if capacity else ""
     at = y[22:39].min() - 0.17 if 0 < capacity < 0.2 else y[30]  # it would hide a thin pipe
     over = bool(capacity) and flow > capacity + 1e-9
-    say(ax, x[30], at, "only " * loud + two_digits(flow) + limit, zorder=5,
-        color=RED if over else INK, fontweight="bold" if over or loud else "normal",
-        fontsize=13.5 if loud else TEXT, path_effects=[withStroke(linewidth=3, foreground="white")])
+    say(ax, x[30], at, two_digits(flow) + limit, zorder=5, color=RED if over else INK,
+        fontweight="bold" if over else "normal",
+        path_effects=[withStroke(linewidth=3, foreground="white")])
+    if loud:
+        say(ax, x1 + 0.02, at, two_digits(capacity - flow) + " missing", color=RED,
+            fontweight="bold")
 
 
 def side_by_side(widths, middle):
@@ -183,7 +185,7 @@ def draw_chain(names, rows, ends, title):
         say(ax, -0.06, y, rule, ha="right")
         say(ax, 1.14, y, two_digits(kept), fontsize=17, fontweight="bold")
         y += 0.8
-    return canvas(ax, title, (-0.3, 1.24), (y - 0.4, -0.85))
+    return canvas(ax, title, (-0.3, 1.24), (y - 0.1, -0.85))
 
 
 def short(p):
@@ -228,25 +230,23 @@ def draw_ends(trees, node, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_lengths(ax, found, fastest, title):
+def draw_lengths(ax, found, marked, title):
     """Tokens a round over the drafts of a chain, by chapter 01's rule (dashed) and by block
-    verification; ringed: the length that was the fastest on the clock.
+    verification; at the marked lengths, by how many percent these are more.
 
-    found: {drafter: of layers_room.gains_by_length}; fastest: {drafter: (K, K)}.
+    found: {drafter: of layers_room.gains_by_length}, the best drafter last.
     """
-    for name, gains in found.items():
-        for judge, (style, rule) in enumerate((
-                ("o--", "token by token"), ("o-", f"{name},\nas a block"))):
-            tokens = {K: of_both[judge] for K, of_both in gains.items()}
-            ax.plot(list(tokens), list(tokens.values()), style, color=FAMILIES[name], markersize=4)
-            say(ax, max(tokens) + 0.3, tokens[max(tokens)], rule, ha="left",
-                color=FAMILIES[name])
-            best = fastest[name][judge]
-            ax.plot(best, tokens[best], "o", color=INK, markersize=12, fillstyle="none")
-    say(ax, 0.8, 7.1, "ringed: the fastest on the clock", ha="left")
-    plain_frame(ax, title, "drafts in the chain, K", "tokens a round")
-    ax.set(xlim=(0.5, 16.8), ylim=(1.4, 7.6), xticks=list(tokens))
-    return ax
+    for up, (name, gains) in enumerate(found.items()):
+        color = FAMILIES[name]
+        for judge, rule in enumerate(("token by token", f"{name},\nas a block")):
+            line = [of_both[judge] for of_both in gains.values()]
+            ax.plot([*gains], line, ("o--", "o-")[judge], color=color, markersize=4)
+            say(ax, max(gains) + 0.3, line[-1], rule, ha="left", color=color)
+        for K in marked:
+            say(ax, K - 0.8 * up, gains[K][up] + (-0.45, 0.35)[up], f"+{gains[K][2]:.0f} %",
+                color=color, fontweight="bold")
+    ax.set(xlim=(0.5, 16.8), ylim=(1.4, 7.9))
+    return plain_frame(ax, title, ylabel="tokens a round")
 
 
 def draw_prices(ax, one, two, title, price):
