@@ -14,7 +14,10 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+from dataclasses import replace
 from statistics import mean
+
+import torch
 
 from nanogpt import cli
 from chain_specdec import speculate_chain  # chapter 01
@@ -171,11 +174,37 @@ def tell(kinds, target, heads, sampler):
     return known
 
 
-def named_right(kinds, target, heads, prompts_of=held_out_prompts):
+def pair_votes(kinds):
+    """A count in place of the heads: how often one letter follows another in each kind's training
+    text, every pair .1 times more -> a function of a text, its votes as in `votes`."""
+    size, logs = kinds["both"].tokenizer.vocab_size, []
+    for kind in ("verse", "code"):
+        train = kinds[kind].train
+        pairs = torch.bincount(train[:-1] * size + train[1:], minlength=size ** 2) + 0.1
+        pairs = pairs.view(size, size)
+        logs.append((pairs / pairs.sum(-1, keepdim=True)).log())
+    more = logs[0] - logs[1]
+    return lambda text: [0.0, *more[text[:-1], text[1:]].tolist()]
+
+
+def counted(kinds, target, known, sampler):
+    """What `tell` gave with these arguments, but with the votes of a count."""
+    vote, found = pair_votes(kinds), {}
+    for kind, texts in known.items():
+        plain = plain_texts(target, held_out_prompts(kinds[kind], len(texts)), sampler)
+        found[kind] = [
+            {root: replace(step, vote=told[root], before=told[:root])
+             for root, step in steps.items()}
+            for steps, told in zip(texts, map(vote, plain), strict=True)]
+    return found
+
+
+def named_right(kinds, target, heads, prompts_of=held_out_prompts, vote=None):
     """For how many prompts do the letters speak for the head of their kind? -> right ones, all.
-    prompts_of: see nanogpt/data.py."""
+    prompts_of: see nanogpt/data.py; vote: see pair_votes, or else the heads vote."""
     pair = heads["verse"], heads["code"]
-    right = [(sum(votes(target, pair, prompt)) > 0) == (kind == "verse")
+    vote = vote or (lambda prompt: votes(target, pair, prompt))
+    right = [(sum(vote(prompt)) > 0) == (kind == "verse")
              for kind in ("verse", "code") for prompt in prompts_of(kinds[kind], 24)]
     return sum(right), len(right)
 
@@ -199,6 +228,7 @@ def turned(kinds, target, heads):
 
 PROMPT = "the prompt"  # for whom do its letters speak?
 LETTERS = "the letters"  # of the prompt and of the text so far
+COUNT = "the count"  # the same, but a count of letter pairs votes
 ROUTERS = ("verse head", "code head", "the surer head", "the surest so far", "its record", PROMPT,
            LETTERS, "knows the kind", "one head for both", "knows p", "the oracle")
 GAINS = (*((router, "code head") for router in ROUTERS if router != "code head"),
@@ -253,6 +283,12 @@ def replayed(known, routers):
         for every in STRETCHES}
     return {router: {part: [rounds_by(text, router) for text in texts]
                      for part, texts in parts.items()} for router in routers}
+
+
+def counts(kinds, target, known, sampler):
+    """`replayed` with the one router of a count that goes on voting. The arguments: of `counted`.
+    """
+    return {COUNT: replayed(counted(kinds, target, known, sampler), [LETTERS])[LETTERS]}
 
 
 def gain_on(found, router, other, part):
@@ -313,6 +349,12 @@ def says_and_gets(known):
              mean(step.lengths[step.kind ^ away] for step in steps)) for away in (0, 1)]
 
 
+def promised_more_away(known, kind):
+    """At which share of the positions in a kind does the other kind's head promise more?"""
+    return mean(route(step.means[:2]) != step.kind for text in known[kind]
+                for step in text.values())
+
+
 def print_opinions(known):
     """`opinion` of each head on each kind. known: of tell."""
     rows = []
@@ -332,17 +374,22 @@ def main(argv=None):
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain, args.taught)
     for prompts_of in (held_out_prompts, untouched_prompts):
-        print("{} of {} prompts name their head".format(
-            *named_right(kinds, target, heads, prompts_of)))
+        for who, vote in ("the heads", None), (COUNT, pair_votes(kinds)):
+            print("{}: {} of {} prompts name their head".format(
+                who, *named_right(kinds, target, heads, prompts_of, vote)))
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
         known = tell(kinds, target, heads, Sampler(temperature))
         print("\ntemperature", temperature)
-        found = replayed(known, ROUTERS)
-        print_taus(found, GAINS, ("verse", "code", "both", *STRETCHES))
+        found = replayed(known, ROUTERS) | counts(kinds, target, known, Sampler(temperature))
+        gains = (*GAINS, *((COUNT, other) for other in ("code head", LETTERS, "the surer head")))
+        print_taus(found, gains, ("verse", "code", "both", *STRETCHES))
         for every in STRETCHES:
             print(f"\nthe kind changes every {every} tokens")
-            print_gains(found, GAINS, every)
+            print_gains(found, gains, every)
         print_opinions(known)
+        for kind in known:
+            share = promised_more_away(known, kind)
+            print(f"on {kind} the other head promises more at {share:.0%}")
     print_drawn(kinds, target, heads, Sampler(1))
     texts = [steps for _, steps in turned(kinds, target, heads)]
     print(f"\n{len(texts)} of 48 other texts change their kind by themselves; there")
