@@ -97,7 +97,7 @@ def draw_by_temperature(target_logits, draft_logits):
         ax.plot(temperatures, line, color=color, linewidth=2.5, linestyle="-" if drawn else "--")
         ax.text(1.02, line[-1] + up, name, color=color, va="center")
     ax.set(xlim=(0.18, 1.28), ylim=(0.4, 1), xticks=temperatures)
-    return plain_frame(ax, "The warmer the text, the more a draw is worth",
+    return plain_frame(ax, "Warm text devalues favourites, not draws",
                        "temperature of the text", "a draft is accepted")
 
 
