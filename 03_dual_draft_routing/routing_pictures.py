@@ -3,23 +3,10 @@
 import math
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
-from nanogpt.bench import tau
-from nanogpt.pictures.plots import (
-    BLUE,
-    FAINT,
-    GREY,
-    INK,
-    ORANGE,
-    RED,
-    SKY,
-    canvas,
-    new_axes,
-    plain_frame,
-    tint,
-)
+from nanogpt.pictures.plots import BLUE, GREY, INK, ORANGE, RED, new_axes, plain_frame
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import COUNT, LETTERS, PROMPT, STRETCHES, gain_on, replayed, says_and_gets
+from routing_room import COUNT, LETTERS, PROMPT, STRETCHES, gain_on
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
@@ -29,25 +16,6 @@ LINES = {  # of draw_found: {method: its colour, and where its name stands}
     "one head for both": (BLUE, (0.08, 0.5)), LETTERS: (INK, (1.04, -1.9)),
     COUNT: (INK, (2.15, -4.7)), "the surer head": (ORANGE, (1.15, -8.1)),
     PROMPT: (RED, (1.15, -14.9))}
-
-
-def draw_wager(found):
-    """How much of the oracle's gain over the better head each router finds -> the Axes. found: of
-    routing_room.replayed."""
-    ax, left = new_axes(height=1.9), 0.0
-    for name, color, (x, y, ha) in (
-            ("the surer head", ORANGE, (0, 0.5, "right")), (PROMPT, RED, (0, 0.5, "right")),
-            ("knows p", FAINT, (-1.1, -0.65, "left")),
-            ("the oracle", tint(GREY), (0, 0.5, "right"))):
-        right = 100 * gain_on(found, name, "code head", "both")[0]
-        ax.barh(0, right - left, 0.6, left, color=color)
-        ax.text(right + x, y, f"{name} {right:.0f}", color=INK if "or" in name else color, ha=ha,
-                va="center", fontsize="small")
-        middle, left = (left + right) / 2, right
-    ax.text(middle, 0, "luck", ha="center", va="center")
-    ax.text(0, -0.45, "% more tokens a round\nthan the better head", va="top", fontsize="small",
-            linespacing=1.1)
-    return canvas(ax, "Of what can be known, the prompt finds nearly all", (0, left), (-1.1, 0.7))
 
 
 def draw_found(found, baseline="knows the kind"):
@@ -70,45 +38,6 @@ def draw_found(found, baseline="knows the kind"):
     return plain_frame(ax, "Letters tell the kind, but late",
                        "tokens until the kind changes",
                        f"% behind a router that {baseline}")
-
-
-# A pair whose labels away from home were honest; RESULTS.md, "Taught to doubt", has the training.
-TRUE_LABELS = (1.49, 1.54), (1.28, 1.33), (2.40, 2.42)
-
-
-def says_and_writes(known):
-    """says_and_gets; and the tokens a round of the better head alone and of the surer head. known:
-    of routing_room.tell."""
-    verse, code, surer = (tau(parts["both"]) for parts in replayed(known, [
-        "verse head", "code head", "the surer head"]).values())
-    return *says_and_gets(known), (max(verse, code), surer)
-
-
-def draw_says(title, **pairs):
-    """What heads say beside what they get, a panel for each of some pairs; and below it what the
-    pair writes -> the Axes.
-
-    pairs: {panel: of routing_room.tell, or what says_and_writes makes of it}.
-    """
-    panels = new_axes(height=3.3, columns=len(pairs))
-    for ax, (name, pair) in zip(panels, pairs.items(), strict=True):
-        *opinions, writes = says_and_writes(pair) if "verse" in pair else pair
-        for right, (word, color) in enumerate((("says", SKY), ("gets", BLUE))):
-            heights = [one[right] for one in opinions]
-            bars = ax.bar([0.4 * right, 1.1 + 0.4 * right], heights, 0.38, color=color)
-            ax.bar_label(bars, ["", f"{heights[1]:.2f}"], fontsize="x-small")
-            ax.text(0.4 * right, 0.1, word, color=(INK, "white")[right], ha="center", rotation=90)
-        ax.set(xticks=(0.2, 1.3), xticklabels=("at home", "away"), yticks=(0, 1))
-        plain_frame(ax, name.replace("_", " "))
-        for row, (who, tokens) in enumerate(zip(("alone", "surer"), writes, strict=True)):
-            for x, text, ha in (0, who, "left"), (1, f"{tokens:.2f}", "right"):
-                ax.annotate(text, (x, 0), (0, -34 - 15 * row), "axes fraction", "offset points",
-                            ha=ha, va="center", weight=("normal", "bold")[row])
-    panels[0].set_ylabel("drafts of a tree")
-    panels[0].annotate("tokens\na round", (0, 0), (-14, -41), "axes fraction", "offset points",
-                       ha="right", va="center", fontsize="x-small", linespacing=1.1)
-    panels[0].figure.suptitle(title, x=0.02, ha="left", fontsize=12)
-    return panels
 
 
 def step_round(args, dataset, device, prompt):

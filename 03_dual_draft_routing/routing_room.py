@@ -187,18 +187,6 @@ def pair_votes(kinds):
     return lambda text: [0.0, *more[text[:-1], text[1:]].tolist()]
 
 
-def counted(kinds, target, known, sampler):
-    """What `tell` gave with these arguments, but with the votes of a count."""
-    vote, found = pair_votes(kinds), {}
-    for kind, texts in known.items():
-        plain = plain_texts(target, held_out_prompts(kinds[kind], len(texts)), sampler)
-        found[kind] = [
-            {root: replace(step, vote=told[root], before=told[:root])
-             for root, step in steps.items()}
-            for steps, told in zip(texts, map(vote, plain), strict=True)]
-    return found
-
-
 def named_right(kinds, target, heads, prompts_of=held_out_prompts, vote=None):
     """For how many prompts do the letters speak for the head of their kind? -> right ones, all.
     prompts_of: see nanogpt/data.py; vote: see pair_votes, or else the heads vote."""
@@ -286,9 +274,16 @@ def replayed(known, routers):
 
 
 def counts(kinds, target, known, sampler):
-    """`replayed` with the one router of a count that goes on voting. The arguments: of `counted`.
-    """
-    return {COUNT: replayed(counted(kinds, target, known, sampler), [LETTERS])[LETTERS]}
+    """`replayed`, with the one router of a count that goes on voting. known: what `tell` gave with
+    the other arguments."""
+    vote, found = pair_votes(kinds), {}
+    for kind, texts in known.items():
+        plain = plain_texts(target, held_out_prompts(kinds[kind], len(texts)), sampler)
+        found[kind] = [
+            {root: replace(step, vote=told[root], before=told[:root])
+             for root, step in steps.items()}
+            for steps, told in zip(texts, map(vote, plain), strict=True)]
+    return {COUNT: replayed(found, [LETTERS])[LETTERS]}
 
 
 def gain_on(found, router, other, part):
@@ -349,12 +344,6 @@ def says_and_gets(known):
              mean(step.lengths[step.kind ^ away] for step in steps)) for away in (0, 1)]
 
 
-def promised_more_away(known, kind):
-    """At which share of the positions in a kind does the other kind's head promise more?"""
-    return mean(route(step.means[:2]) != step.kind for text in known[kind]
-                for step in text.values())
-
-
 def print_opinions(known):
     """`opinion` of each head on each kind. known: of tell."""
     rows = []
@@ -374,22 +363,19 @@ def main(argv=None):
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain, args.taught)
     for prompts_of in (held_out_prompts, untouched_prompts):
-        for who, vote in ("the heads", None), (COUNT, pair_votes(kinds)):
-            print("{}: {} of {} prompts name their head".format(
-                who, *named_right(kinds, target, heads, prompts_of, vote)))
+        for vote in None, pair_votes(kinds):
+            print("{} of {} prompts name their head".format(
+                *named_right(kinds, target, heads, prompts_of, vote)))
     for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
         known = tell(kinds, target, heads, Sampler(temperature))
         print("\ntemperature", temperature)
         found = replayed(known, ROUTERS) | counts(kinds, target, known, Sampler(temperature))
-        gains = (*GAINS, *((COUNT, other) for other in ("code head", LETTERS, "the surer head")))
+        gains = (*GAINS, *((COUNT, other) for other in ROUTERS))
         print_taus(found, gains, ("verse", "code", "both", *STRETCHES))
         for every in STRETCHES:
             print(f"\nthe kind changes every {every} tokens")
             print_gains(found, gains, every)
         print_opinions(known)
-        for kind in known:
-            share = promised_more_away(known, kind)
-            print(f"on {kind} the other head promises more at {share:.0%}")
     print_drawn(kinds, target, heads, Sampler(1))
     texts = [steps for _, steps in turned(kinds, target, heads)]
     print(f"\n{len(texts)} of 48 other texts change their kind by themselves; there")
