@@ -4,6 +4,7 @@ import torch
 
 from nanogpt import does_it_pay
 from chain_specdec import residual
+from nanogpt.chapter import written
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -123,7 +124,9 @@ def picked_shapes(found, T, divisions=100):
     by how much the tree is the faster one if both are chosen on one half of the texts and timed on
     the other: the mean over so many random divisions."""
     def fastest(part):
-        speeds = {name[15:-9]: line[2] for name, line in does_it_pay.speedups(part, T).items()
+        lines = does_it_pay.table_of(part, T)
+        speeds = {written(lines[name]["budget"]): speed
+                  for name, (_, _, speed) in does_it_pay.speedups(part, T).items()
                   if "picked tree" in name and "GPT" in name}
         return speeds, [max((shape for shape in speeds if shape[0] == width), key=speeds.get)
                         for width in "12"]
@@ -131,8 +134,8 @@ def picked_shapes(found, T, divisions=100):
     texts = len(next(iter(does_it_pay.table_of(found, T).values()))["rounds"])
     leads, (speeds, (chain, tree)) = [], fastest(found)
     for seed in range(divisions):
-        half = torch.randperm(texts, generator=torch.manual_seed(seed))[:texts // 2].tolist()
-        here, there = does_it_pay.divided(found, half)
+        half = torch.randperm(texts, generator=torch.Generator().manual_seed(seed))[:texts // 2]
+        here, there = does_it_pay.divided(found, half.tolist())
         one, two = (fastest(there)[0][shape] for shape in fastest(here)[1])
         leads.append(two / one - 1)
     return chain, speeds[chain], tree, speeds[tree], sum(leads) / divisions

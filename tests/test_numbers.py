@@ -165,6 +165,7 @@ def test_what_is_said_of_the_contests_in_one_loop():
     """Sentences of the README and the closing lesson, with what the files have in their gaps."""
     contests = load_contests(MEASURED / "one_loop")
     loops, quiet = contests["loops"], contests["loops_faster"]
+    trained = load_contests(MEASURED / "trained")
     readme, lesson = (re.sub(r"\s+", " ", texts()[ROOT / page])
                       for page in ("README.md", "nanogpt/does_it_pay.ipynb"))
 
@@ -186,7 +187,7 @@ def test_what_is_said_of_the_contests_in_one_loop():
             row = "{:.2f} / {:.2f} = {:.2f}x".format(*speedups(quiet, 1)[name])
             assert row in readme.replace("*", "")
         for name, said in ("usual", "weights had(.*?)\\. "), ("longer", "Xeon:(.*?) where"):
-            fast = speedups(load_contests(MEASURED / "trained")[name], 1)[names[1]][2]
+            fast = speedups(trained[name], 1)[names[1]][2]
             assert f"{fast:.2f}x" in re.search(said, readme)[1]
     gpt, count = (speedups(quiet, 1)[f"01 chain of 4, {who}"][2] for who in ("57K GPT", "4-gram"))
     assert f"this chain had {gpt:.2f}x, and a table that nobody trained {count:.2f}x" in lesson
