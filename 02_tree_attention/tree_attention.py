@@ -128,6 +128,21 @@ class TreeGPT(GPTDraft):
         return logits[0]
 
 
+class PickedDraft:
+    """A drafter of chapter 01 that picks its drafts in place of drawing them, and says so.
+
+    Chapter 01's coin is then p, and its residual p without the draft: that is the walk.
+    """
+
+    def __init__(self, drafter):
+        self.drafter, self.reset, self.observe = drafter, drafter.reset, drafter.observe
+
+    def logits(self, token):
+        """Read one more token -> (V,), whose softmax is 1 for the favourite: q as it is."""
+        logits = self.drafter.logits(token)
+        return torch.full_like(logits, -torch.inf).index_fill(0, logits.argmax(), 0)
+
+
 def top(probs, n):
     """The n most probable tokens. probs (V,) -> a list; shorter if V < n."""
     return probs.topk(min(n, len(probs))).indices.tolist()

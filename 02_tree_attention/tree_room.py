@@ -7,7 +7,7 @@ equal, and only the shape differs.
 import torch
 
 import tree_attention
-from chain_specdec import acceptance_probability, residual
+from chain_specdec import GPTDraft, acceptance_probability, residual, speculate_chain
 from nanogpt.chapter import Loop
 from nanogpt.decoding import Context
 from nanogpt.exact.enumeration import token_law
@@ -15,8 +15,9 @@ from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.model import KVCache
 from nanogpt.sampling import Sampler
-from text_table import NgramLevels  # chapter 01
+from text_table import NgramDraft, NgramLevels  # chapter 01
 from tree_attention import (
+    PickedDraft,
     Tree,
     TreeBigram,
     TreeDrafter,
@@ -72,6 +73,12 @@ LOOPS = [
          TreeDrafter(ngram_levels(m), (1,) * k, sampler, dice),
          speculate, multi_round, budgets=(4,), contest=(4, 6, 8, 12), family="4-gram",
          drawn=True, greedy=True),
+    Loop("picked chain of {}, 57K GPT, chapter 01's loop", lambda m, k, sampler, dice:
+         PickedDraft(GPTDraft(m.small)), speculate_chain, budgets=(2,), contest=(2, 3, 4, 8),
+         family="57K GPT"),
+    Loop("picked chain of {}, 4-gram, chapter 01's loop", lambda m, k, sampler, dice:
+         PickedDraft(NgramDraft(m.table, m.target.config.vocab_size)), speculate_chain,
+         budgets=(2,), contest=(2, 3, 4, 8), family="4-gram"),
     Loop("4-gram, drawn tree {}", lambda m, shape, sampler, dice:
          TreeDrafter(ngram_levels(m), shape, sampler, dice),
          speculate, multi_round, budgets=((2, 2, 1, 1),),

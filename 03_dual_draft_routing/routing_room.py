@@ -63,6 +63,7 @@ from train_heads import (
     random_heads,
 )
 from tree_attention import (  # chapter 02
+    PickedDraft,
     TreeDrafter,
     best_shape,
     multi_round,
@@ -108,6 +109,9 @@ LOOPS = [
     Loop("one head, chain of {}, chapter 01's loop", lambda m, k, sampler, dice: HeadDraft(m.head),
          speculate_chain, budgets=(4,), contest=(4, 8, 12), family="one head", drawn=True,
          greedy=True),
+    Loop("one head, picked chain of {}, chapter 01's loop", lambda m, k, sampler, dice:
+         PickedDraft(HeadDraft(m.head)), speculate_chain, budgets=(4,), contest=(2, 4, 8),
+         family="one head"),
     Loop("one head, drawn tree {}", lambda m, shape, sampler, dice:
          TreeDrafter(HeadLevels(m.head), shape, sampler, dice), speculate, multi_round,
          budgets=((2, 2, 1, 1),),
