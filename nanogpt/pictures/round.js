@@ -217,11 +217,13 @@ function tell() {
   if (!is("still")) return frames;
 
   // For a picture without keys: the end of each verb, in a few words.
+  const wants = `The large model draws ${listed(trace.emitted.map(token => `'${letters[token]}'`))}, one after the other. What was guessed stays.`;
   const brief = { draft: trace.names[0] ? "Two heads guess." : "A small model guesses.",
     verify: `One pass of the large model reads ${trace.confidence ? "the chosen tree" : "all guesses"}.`,
     route: "The surer head's tree goes on.", down: "Scores: the chance that the path goes through.",
     up: "The chance that the path ends at each node. One draw picks.",
-    accept: "Blue: accepted guesses. Orange: the large model's own.", commit: `One pass wrote ${wrote}. The cache keeps ${several(kept.length, "row")} and forgets ${lost}.` };
+    accept: trace.rule === "coins" ? `A guess stays if its coin is below p / q. The first that fails is replaced by the large model.`
+      : trace.rule === "walk" ? wants : "Blue: accepted guesses. Orange: the large model's own.", commit: `One pass wrote ${wrote}. The cache keeps ${several(kept.length, "row")} and forgets ${lost}.` };
   return frames.filter((f, i) => !frames[i + 1] || frames[i + 1].verb !== f.verb)
     .map(f => ({ ...f, text: brief[f.verb] }));
 }
@@ -270,9 +272,13 @@ function numbers(row, f, at) {
     p: row < trace.verified ? trace.p[trace.parents[row]][trace.tokens[row]] : null };
   const { p, q, coin } = judged, y = at.y - BOX / 2 - 8;
   const shown = f.scores ? [[f.scores[row], ""]] : [[waiting(f) ? null : p, "p"], [q, "q"]];
-  const pairs = shown.filter(([value]) => value != null).map(([value, kind]) => [short(value), kind]);
-  if (chain) return [...coin.map(text => [text, "coin"]), ...pairs].reverse().map(([text, kind], i) =>
-    label(at.x, y - 14 * i, kind, text));
+  const pairs = shown.filter(([value]) => value != null).map(([value, kind]) => [chain && value >= .01 ? value.toFixed(3).replace(/^0/, "") : short(value), kind]);
+  if (chain) {
+    const lines = [...coin.map(text => [text, "coin"]), ...pairs].reverse();
+    const names = [`${words.drafter} q`, ...p == null || waiting(f) ? [] : [`${words.target} p`], "p / q", "coin"];
+    return lines.flatMap(([text, kind], i) => [label(at.x, y - 14 * i, kind, text),  // the first one's have names
+      ...row === 1 && !f.scores ? [label(at.x - BOX / 2 - 6, y - 14 * i, `${kind} last`, names[i].replace("the ", ""))] : []]);
+  }
   return [make("text", { x: at.x, y }, ...pairs.map(([value, kind], i) =>
     make(`tspan.${kind}`, { dx: i ? 5 : 0 }, value))), ...coin.map((text, i) =>
     label(at.x - 4, at.y + 27 + 13 * i, "coin last", text))];
@@ -315,7 +321,7 @@ function drawTree(f) {
   const numbered = f.scores ? [f.ends ? "the chance that the path ends at the node" : trace.scores_are]
     : [make("b.p", "p"), ` of ${words.target}, `, make("b.q", "q"), ` of ${words.drafter}`,
     make("b", trace.rule === "coins" && Math.max(...trace.p[0]) < 1 ? ", coin against p / q" : "")];
-  const kinds = [["root", "the root"], ["accepted", "accepted"], ["rejected", "rejected"], ["own", `${words.target}'s own`]];
+  const kinds = [["root", "the root"], ["accepted", "accepted"], ["rejected", trace.rule === "walk" ? "not drawn" : "rejected"], ["own", `${words.target}'s own`]];
   ui.legend.replaceChildren(...[...kinds, ...trace.names.map((name, i) => [`head${i + 1}`, name])].map(entry),
     make("span", "numbers: ", ...numbered));
 }
