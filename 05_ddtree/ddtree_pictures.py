@@ -9,7 +9,7 @@ from textwrap import fill
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.does_it_pay import speedups, table_of
+from nanogpt.does_it_pay import MEASURED, load_contest, speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -49,13 +49,13 @@ def list_letters(ax, x, y, row, count, text_of_token, color):
 
 def draw_drafter(context, log_probs, text_of_token, after):
     """A block of masks goes in, one distribution a slot comes out: its five best tokens. Above
-    slot 2 stands what the target says once a first letter is known -> the Axes.
+    slot 2 stands what the target says of its letter -> the Axes.
 
     context: the last few tokens, the root as the last; log_probs (L, V): one real pass; after:
-    {first letter: the target's distribution behind it, (V,)}, two of them.
+    {a title: a distribution of the target, (V,)}: behind two first letters, and on average.
     """
     *read, root = [visible(text_of_token(token)) for token in context]
-    title, probs = "Slot 2 answers for every first letter at once", log_probs.exp()
+    title, probs = "Slot 2 should give the average, and misses it", log_probs.exp()
     ax = canvas(new_axes(height=5.6), title, (0, len(log_probs) + 1), (-0.5, 6.9))
     ax.annotate(f"all read the target's hidden states of .. {' '.join(read)}", (2.97, 0.75),
                 (2.97, -0.2), ha="center", arrowprops={"arrowstyle": "->"})
@@ -65,11 +65,11 @@ def draw_drafter(context, log_probs, text_of_token, after):
         ax.text(slot + 0.47, 4.4, f"$q_{slot}$", ha="center")
         ax.annotate("", (slot + 0.47, 2.1), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
         list_letters(ax, slot, 4.1, row, 5, text_of_token, SKY)
-    for x, (first, row) in zip((0.9, 3.1), after.items(), strict=True):
-        ax.text(x + 0.47, 6.5, f"target, after {first}", ha="center", color=ORANGE)
+    for x, (says, row) in zip((0.1, 1.9, 4), after.items(), strict=True):
+        ax.text(x + 0.47, 6.5, says, ha="center", color=ORANGE)
         list_letters(ax, x, 6.15, row, 3, text_of_token, ORANGE)
-        ax.annotate("", (2.47 + 0.06 * (x - 2), 4.75), (x + (0.95 if x < 2 else 0), 5.3),
-                    arrowprops={"arrowstyle": "->"})
+    ax.annotate("", (3.9, 5.73), (3.1, 5.73), arrowprops={"arrowstyle": "->"})
+    ax.annotate("", (2.75, 4.6), (4, 5.1), arrowprops={"arrowstyle": "<->"})
     return ax
 
 
@@ -252,16 +252,16 @@ def measured_rows(found, T):
 def draw_stop(masses, contests, top=0.1, most=30):
     """Masses as falling bars, cut off at `top`, and bands for what a row costs -> the Axes.
 
-    masses: in the heap's order; contests: {machine: a stored contest}, read at temperature 1.
+    masses: in the heap's order; contests: {hour: a stored contest}, read at temperature 1.
     """
     ax, stops = new_axes(height=3.8), []
-    for machine, found in contests.items():
+    for hour, found in contests.items():
         low, high = sorted(price_of_a_row(masses, *fit)[0] for fit in measured_rows(found, 1))
         few, many = (sum(m > price for m in masses) for price in (high, low))
         best = max(line[2] for name, line in speedups(found, 1).items() if "05 DDTree, " in name)
         stops.append(many)
         ax.axhspan(low, high, color=INK, alpha=0.3, linewidth=0, zorder=3)
-        ax.text(most + 0.9, high, f"{machine}: {few} to {many} nodes,\n"
+        ax.text(most + 0.9, high, f"{hour}: {few} to {many} nodes,\n"
                 f"{two_digits(best)}x at best", ha="right", va="bottom", linespacing=1.1)
     ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
         tint(BLUE, 0.8) if i < min(stops) else tint(BLUE, 0.4) if i < max(stops)
@@ -273,7 +273,7 @@ def draw_stop(masses, contests, top=0.1, most=30):
     ax.text(len(cut) + 3, masses[len(cut) + 1], "what the drafter promises", color=BLUE,
             va="bottom")
     ax.set(xlim=(0, most + 1), xticks=[1, *sorted(stops), most], ylim=(0, top))
-    plain_frame(ax, "Even the best size need not pay",
+    plain_frame(ax, "Stop where the bars sink into the band",
                 "node, in the heap's order", "tokens")
     return ax
 
@@ -294,33 +294,62 @@ def draw_depth(picks, chains):
             ("-", "-", "--"), ((1.05, 0.1), (2.95, 0.19), (2.6, 0.58)), strict=True):
         ax.plot(letters, accepted, line, marker="o", color=color)
         ax.text(*place, f"{says}: {sum(accepted):.2f}", color=color)
-    ax.set(ylim=(-0.05, 1), xlim=(0.7, 6), xticks=letters, xticklabels=[
-        f"{i}\n{two_digits(n)}" for i, n in zip(letters, nodes, strict=True)])
+    ax.set(ylim=(-0.05, 1), xlim=(0.7, 6), xticks=letters)
+    for i, n in zip(letters, nodes, strict=True):
+        ax.text(i, -0.17, f"{n:.1f}", color=BLUE, ha="center", va="top")
+    ax.text(5.35, -0.17, "picks", color=BLUE, va="top")
     return plain_frame(ax, "Draws go deeper, above all if each reads the last",
-                       "letter; below it, how many of the picks it has", "accepted")
+                       "\nletter of the draft", "accepted")
 
 
-SIGHT = {  # of section 8's picture: a drafter, picked and drawn
-    "the slots:\nblind": ("05 DDTree, 7 nodes", "05 slots, drawn chain of 4"),
-    "4-gram:\nreads its guesses": ("05 4-gram, 8 nodes", "02 4-gram, chain of 4"),
-    "one head:\nreads its guesses": ("03 one head, 8 nodes", "03 one head, chain of 4"),
+SIGHT = {  # of section 8's picture: a drafter's loops, picked and drawn
+    "slots:\nblind": ("DDTree, {} nodes", "slots, drawn chain of {}"),
+    "4-gram:\nreads on": ("4-gram, {} nodes", "4-gram, chain of {}"),
+    "one head:\nreads on": ("one head, {} nodes", "one head, chain of {}"),
 }
 
 
+def fastest(found, T, loop):
+    """-> the size at which a loop was fastest in a stored contest, and its speed-up."""
+    fast = speedups(found, T)
+    return max(((line["budget"], fast[name][2]) for name, line in table_of(found, T).items()
+                if line.get("loop") == loop), key=lambda one: one[1])
+
+
 def draw_sight(found, T=1):
-    """Tokens a round of drafters that do not read their own guesses and of such that do, picked and
-    drawn, with speed-ups -> the Axes. found: a stored contest."""
-    ax, fast = new_axes(height=3.8), speedups(found, T)
-    for column, (says, color, shift) in enumerate((
-            ("best tree of 7 or 8 picks", BLUE, -0.1), ("4 drawn in a chain", RED, 0.1))):
-        lines = [fast[both[column]] for both in SIGHT.values()]
-        ax.plot([tokens for tokens, *_ in lines], color=color, marker="o")
-        for i, (tokens, _, times) in enumerate(lines):
-            ax.text(i - shift, tokens + shift, f"{tokens:.2f}, {two_digits(times)}x", color=color,
-                    ha="center", va="bottom" if shift > 0 else "top")
-        ax.text(0.9 - 4 * shift, lines[1][0] + 5 * shift, says, color=color, ha="center")
-    ax.set(xlim=(-0.5, 2.45), ylim=(1.5, 4.1), xticks=range(len(SIGHT)), xticklabels=SIGHT)
-    return plain_frame(ax, "Sight pays if you draw", None, "tokens a round")
+    """Speed-ups of drafters that do not read their own guesses and of such that do, picked and
+    drawn, each at its fastest size -> the Axes. found: a stored contest."""
+    ax = new_axes(height=3.8)
+    ax.axhline(1, color=INK, linewidth=1)
+    ax.text(2.42, 1.01, "plain", va="bottom")
+    for column, (says, color) in enumerate((("picks", BLUE), ("draws", RED))):
+        for i, both in enumerate(SIGHT.values()):
+            n, times = fastest(found, T, both[column])
+            ax.bar(i + 0.4 * column - 0.2, times, 0.38, color=tint(color, 0.75))
+            for said, y, shade in ((f"{n}\n{says}", 0.04, "white"),
+                                   (f"{two_digits(times)}x", times + 0.03, color)):
+                ax.text(i + 0.4 * column - 0.2, y, said, color=shade, ha="center", va="bottom",
+                        linespacing=1.1)
+    ax.set(xlim=(-0.5, 2.8), ylim=(0, 2.1), xticks=range(len(SIGHT)), xticklabels=SIGHT)
+    return plain_frame(ax, "At temperature 1 draws win, the more so with sight", None, "speed-up")
+
+
+AT_ZERO = {  # a drafter's chain, fixed shape and heap in chapter 02's loop; its chain in 01's
+    "our pass": ("block chain of {}, the favourites", "fixed tree of the same pass, {} nodes",
+                 "DDTree, {} nodes", ""),
+    "4-gram": ("4-gram, chain of {}", "", "4-gram, {} nodes", "chain of {}, 4-gram"),
+    "one head": ("one head, chain of {}", "", "one head, {} nodes",
+                 "one head, chain of {}, chapter 01's loop"),
+}
+
+
+def at_zero():
+    """The rows of a table: speed-ups at temperature 0, each loop at its fastest size."""
+    one, other = (load_contest(MEASURED / "trained" / f"{name}.json")
+                  for name in ("greedy", "longer"))
+    return [[who, *(f"{fastest(found, 0, loop)[1]:.2f}x" if loop else "not timed"
+                    for found, loop in zip((one, one, one, other), loops, strict=True))]
+            for who, loops in AT_ZERO.items()]
 
 
 def step_round(args, dataset, device, prompt):

@@ -413,6 +413,16 @@ def chain_bias(draft, sampler):
 # ---------------------------------------------------------------- what a tree is worth
 
 
+def shape_tree(root, log_probs, shape):
+    """A tree of fixed ranks. log_probs (L, V); shape: prefixes in ranks, parents first; longer
+    ones than L are left out."""
+    ranked = log_probs.argsort(-1, descending=True).tolist()
+    kept = [u for u in shape if len(u) <= len(ranked)]
+    row = {(): 0} | {u: i for i, u in enumerate(kept, 1)}
+    return Tree([root, *(ranked[len(u) - 1][u[-1]] for u in kept)],
+                [-1, *(row[u[:-1]] for u in kept)])
+
+
 class FixedTree(DDTreeDrafter):
     """The heap's rival with equal rows: the same ranks in every round.
 
@@ -424,11 +434,7 @@ class FixedTree(DDTreeDrafter):
         self.shape = shape
 
     def propose(self, root, room):
-        ranked = self.marginals(root, room).argsort(-1, descending=True).tolist()
-        kept = [u for u in self.shape if len(u) <= len(ranked)]
-        row = {(): 0} | {u: i for i, u in enumerate(kept, 1)}
-        return Tree([root, *(ranked[len(u) - 1][u[-1]] for u in kept)],
-                    [-1, *(row[u[:-1]] for u in kept)])
+        return shape_tree(root, self.marginals(root, room), self.shape)
 
 
 class Watched(FixedTree):
@@ -618,15 +624,16 @@ def picked_by_slot(network, text, budget=12):
 
 
 @torch.inference_mode()
-def worths(network, text, budget=12):
-    """{"heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1, ..: to the
-    drafter's marginals, and to the target}. The best tree there is asks the target; the heap's goes
-    on to three times the budget.
+def worths(network, text, budget=12, shape=()):
+    """{"shape", "heap", "best": two lists, what the tree of the first n nodes is worth, n = 0, 1,
+    ..: to the drafter's marginals, and to the target}. The best tree there is asks the target; the
+    heap's goes on to three times the budget.
 
-    text: token ids, the root last; one pass behind it, at temperature 1.
+    text: token ids, the root last; one pass behind it, at temperature 1; shape: see shape_tree.
     """
     target, log_probs = network.target, one_pass(network, text)
-    trees = {"heap": best_first_tree(text[-1], marginal_children(log_probs), 3 * budget),
+    trees = {"shape": shape_tree(text[-1], log_probs, shape),
+             "heap": best_first_tree(text[-1], marginal_children(log_probs), 3 * budget),
              "best": oracle_tree(target, text, budget, len(log_probs))}
     return {name: [[0.0, *masses.cumsum(0).tolist()] for masses in (
         node_masses(tree, log_probs), target_masses(target, text, tree))]

@@ -126,7 +126,8 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     torch.testing.assert_close(perfect[1], probs[0] @ torch.stack(probs[1:]), atol=0.02, rtol=0)
 
     network = random_drafter(target, 1, transition=True)
-    found = wrong.worths(network, text, 6)
+    found = wrong.worths(network, text, 6, shape=[(0,)])
+    assert found["shape"] == [pytest.approx(values[:2]) for values in found["heap"]]
     drafter = DDTreeDrafter(network, 6)
     drafter.observe(text[:-1], target(torch.tensor([text[:-1]]))[1], [0, 1, 2])
     log_probs = drafter.marginals(4, 9)
