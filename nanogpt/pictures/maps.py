@@ -55,7 +55,7 @@ def draw_ground(ax, right, top, steepest):
     """Lines of equal speed-up, up to these prices and tokens, and that of the fastest method, which
     is dashed; below 1x it is slower than plain."""
     ax.fill_between([0, right], [0, right], color=GREY, alpha=0.2, linewidth=0)
-    for fast in (*FASTER, steepest):
+    for fast in (*(line for line in FASTER if abs(line - steepest) > 0.4), steepest):
         end, mine = min(right, top / fast), fast is steepest
         ax.plot([0, end], [0, fast * end], "--" if mine else "-", color=INK if mine else GREY,
                 linewidth=1.6 if fast == 1 else 0.8, zorder=1)
@@ -108,11 +108,12 @@ def draw_map(found, T, title, marked=None, names=None):
 def way_of(line):
     """How a stored method sends its guesses, and who judges them -> its name in a table."""
     loop, shape = line["loop"], line["budget"]
+    chain = "chain of" in loop or isinstance(shape, list) and max(shape) == 1
     if not line["drawn"]:
-        return "picked tree (02 to 05)"
+        return "picked chain" if chain else "picked tree (02 to 05)"
     if "two chains" in loop:
         return "two chains (06)"
-    if "chain of" not in loop and not (isinstance(shape, list) and max(shape) == 1):
+    if not chain:
         return "drawn tree (02)"
     whole = "BV" in loop or "block verification" in loop
     return "chain, judged as a block (06)" if whole else "chain, draft by draft (01)"
