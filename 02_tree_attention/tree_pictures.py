@@ -1,10 +1,9 @@
-"""What the lesson draws of multi-round rejection, and the round of the step page."""
+"""What the lesson draws: multi-round rejection, what a guess brings; the round of the step page."""
 
 import torch
 
 from nanogpt import does_it_pay
 from chain_specdec import residual
-from nanogpt.chapter import written
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -21,8 +20,7 @@ from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from tree_attention import best_shape, expected_by_shape
-from tree_room import CHANCES, LEVEL, LOOPS, drawn_chances
+from tree_room import LOOPS, drawn_chances
 
 
 def short(value):
@@ -34,7 +32,8 @@ def draw_turns(p, q, tokens):
     """What multi-round rejection does with the first child, and with the second.
 
     A panel for each first child that can be rejected, as wide as it is probable; p, q (V,). A bar
-    has three parts: blue and grey make up q, blue and orange p.
+    has three parts: blue and grey make up q, blue and orange p. The last panel has all that is
+    written: p again.
     """
     panels = {"The first child": (p, q)}
     for x in (q > p).nonzero().flatten().tolist():
@@ -42,27 +41,35 @@ def draw_turns(p, q, tokens):
         left[x] = 0
         panels[f"{tokens[x]} rejected ({short(often)}), second child"] = (
             often * residual(p, q), often * left / left.sum())
-    axes = new_axes(height=0.3 + 1.45 * len(panels), rows=len(panels))
+    *axes, total = new_axes(height=1.75 + 1.45 * len(panels), rows=len(panels) + 1)
+    blue, orange = [], []
     for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):
         start, accepted = torch.zeros(len(p)), torch.minimum(new_p, new_q)
+        blue.append(accepted)
+        orange.append(new_p - accepted)
         title += f": accepted in {short(float(accepted.sum()))} of the rounds"
-        narrow = [[] for _ in tokens]  # numbers that find no room in their bars
         for part, color, label in ((accepted, BLUE, "accepted"),
                                    (new_q - accepted, GREY, "rejected"),
-                                   (new_p - accepted, ORANGE, "still owed")):
+                                   (orange[-1], ORANGE, "still owed")):
             shown = [short(value) if value > 0.045 else "" for value in part.tolist()]
             shown[int(part.argmax())] += f" {label}" * (float(part.max()) > 0.16)
             ax.bar_label(ax.barh(range(len(p)), part, 0.7, start, color=color), shown,
                          label_type="center", color="white" if color == BLUE else INK)
-            for numbers, value in zip(narrow, part.tolist(), strict=True):
-                numbers += [f"{value:.4f}".lstrip("0")] * (0.001 < value <= 0.045)
             start = start + part
         for y, token in enumerate(tokens):
             ax.text(-0.02, y, token, va="center", **MONO)
-            ax.text(float(start[y]) + 0.01, y, " and ".join(narrow[y]), va="center")
             if new_p[y] == new_q[y] == 0:
                 ax.text(0, y, "already rejected", va="center")
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
+    start = torch.zeros(len(p))
+    for color, parts in (BLUE, blue), (ORANGE, orange[1:]):  # the first orange was shared out
+        for part in parts:
+            bars = total.barh(range(len(p)), part, 0.7, start, color=color, edgecolor="white")
+            start = start + part
+    total.bar_label(bars, map(short, start.tolist()), padding=5)
+    for y, token in enumerate(tokens):
+        total.text(-0.02, y, token, va="center", **MONO)
+    canvas(total, "All the blue and the last orange: p", (-0.02, 0.55), (len(p) - 0.5, -0.5))
 
 
 def step_round(args, dataset, device, prompt):
@@ -91,51 +98,53 @@ def draw_by_temperature(target_logits, draft_logits):
                                strict=True):
             line.append(float(value))
     ax = new_axes(height=3.1)
-    for line, name in zip(lines, ("two drawn", "one drawn", "four picked", "two picked",
+    for line, name in zip(lines, ("two drawn", "one drawn =", "four picked", "two picked",
                                   "one picked"), strict=True):
         drawn = "drawn" in name
-        color, up = INK if drawn else FAINT, {"one drawn": 0.02, "four picked": -0.02}.get(name, 0)
+        up = {"one drawn =": 0.02, "four picked": -0.02}.get(name, 0)
+        color = INK if drawn else FAINT
         ax.plot(temperatures, line, color=color, linewidth=2.5, linestyle="-" if drawn else "--")
         ax.text(1.02, line[-1] + up, name, color=color, va="center")
+    ax.plot(1, lines[1][-1], "o", color=INK, markersize=7)
     ax.set(xlim=(0.18, 1.28), ylim=(0.4, 1), xticks=temperatures)
-    return plain_frame(ax, "Warm text devalues favourites, not draws",
+    return plain_frame(ax, "The warmer the text, the less a favourite is worth",
                        "temperature of the text", "a draft is accepted")
 
 
-def best_speeds(nodes, chances=CHANCES, level=LEVEL, rest=1.0):
-    """What the best chain and the best tree bring, at each price of a node -> two lists of
-    (speed-up, drafts, levels).
+# ---------------------------------------------------------------- what a guess is worth
 
-    A round costs `rest` plain steps, `level` for each of its levels, and a node's price for each
-    draft. nodes: prices in plain steps; chances: see tree_attention.expected_by_shape.
+ADDED = (("a second guess, and one behind it", "1-1", "2-1"), ("a third link", "1-1", "1-1-1"),
+         ("two more second guesses", "2-1", "2-2"))
+
+
+def additions(found, T, way):
+    """What an addition to a round of the 57K GPT brings -> for each of ADDED the tokens, the price,
+    what the round without it would write in that time, and whether it is faster, text by text.
+
+    way: "picked" or "drawn".
     """
-    sizes = [(levels, n) for levels in range(1, 13) for n in range(levels, 49)]
-    lists = []
-    for kind in (chances[:1], chances):
-        tokens = {(levels, n): expected_by_shape(best_shape(n, kind, levels), kind)
-                  for levels, n in sizes}
-        lists.append([max((tokens[levels, n] / (rest + level * levels + node * n), n, levels)
-                          for levels, n in sizes) for node in nodes])
-    return lists
+    fast, lines = does_it_pay.speedups(found, T), []
+    for _, *shapes in ADDED:
+        old, new = (f"02 {way} tree {shape}, 57K GPT" for shape in shapes)
+        tokens, price = (fast[new][i] - fast[old][i] for i in (0, 1))
+        late, error = does_it_pay.behind(found, T, old)[new]
+        lines.append((tokens, price, price * fast[old][2],
+                      "level" if abs(late) <= error else "slower" if late > 0 else "faster"))
+    return lines
 
 
-def picked_shapes(found, T, divisions=100):
-    """The fastest picked chain of the 57K GPT in a contest, its speed-up, the same of a tree; and
-    by how much the tree is the faster one if both are chosen on one half of the texts and timed on
-    the other: the mean over so many random divisions."""
-    def fastest(part):
-        lines = does_it_pay.table_of(part, T)
-        speeds = {written(lines[name]["budget"]): speed
-                  for name, (_, _, speed) in does_it_pay.speedups(part, T).items()
-                  if "picked tree" in name and "GPT" in name}
-        return speeds, [max((shape for shape in speeds if shape[0] == width), key=speeds.get)
-                        for width in "12"]
-
-    texts = len(next(iter(does_it_pay.table_of(found, T).values()))["rounds"])
-    leads, (speeds, (chain, tree)) = [], fastest(found)
-    for seed in range(divisions):
-        half = torch.randperm(texts, generator=torch.Generator().manual_seed(seed))[:texts // 2]
-        here, there = does_it_pay.divided(found, half.tolist())
-        one, two = (fastest(there)[0][shape] for shape in fastest(here)[1])
-        leads.append(two / one - 1)
-    return chain, speeds[chain], tree, speeds[tree], sum(leads) / divisions
+def draw_additions(found, T):
+    """The tokens of each addition, beside those that its time is worth; two panels."""
+    for ax, (way, title) in zip(new_axes(height=5.9, rows=2), {
+            "picked": "Picked: the second guess pays",
+            "drawn": "Drawn: the third link pays"}.items(), strict=True):
+        for y, (tokens, price, worth, verdict) in enumerate(additions(found, T, way)):
+            words, old, new = ADDED[y]
+            ax.text(0, y - 0.42, f"{old} + {words}", va="center")
+            ax.text(0.72, y - 0.42, verdict, va="center", ha="right", weight="bold")
+            for up, length, color, label in (
+                    (-0.14, tokens, BLUE, f"{tokens:.2f} added"),
+                    (0.14, worth, GREY, f"{worth:.2f} without it, in {price:.2f} plain steps")):
+                ax.bar_label(ax.barh(y + up, length, 0.26, color=color),
+                             [label.replace("0.", ".")], padding=4)
+        canvas(ax, title, (0, 0.72), (2.4, -0.65))

@@ -39,7 +39,6 @@ CONTEST = (*((1,) * k for k in (1, 2, 3, 4, 6, 8, 14)), (2, 1), (2, 2), (2, 1, 1
 # How often at T = 1 a first drawn draft is accepted; how often it is rejected and the second is
 # accepted. On the lesson's held-out positions, rounded.
 CHANCES = (0.75, 0.1)
-LEVEL = 0.11  # a forward of that drafter, in plain steps, rounded
 
 
 def ngram_levels(m):

@@ -10,7 +10,7 @@ import torch
 
 import tree_pictures
 import tree_room
-from nanogpt.does_it_pay import behind, load_contests, speedups, table_of
+from nanogpt.does_it_pay import MEASURED, behind, load_contests, speedups, table_of
 from nanogpt.exact.enumeration import token_law
 from nanogpt.exact.toy_models import (
     ToyModel,
@@ -286,10 +286,9 @@ def test_one_child_or_two_by_hand():
     assert tree_room.raced(many[0], many[0], 1) == [1]
 
 
-def test_the_best_of_few_nodes_by_hand():
-    """Nodes that cost nothing: all 48, in the depth that pays for its levels; dear ones: none but
-    the first."""
-    (chain,), (tree,) = tree_pictures.best_speeds([0.6], (0.5, 0.2), level=0.1)
-    assert chain == tree == pytest.approx((1.5 / 1.7, 1, 1))
-    (chain,), (tree,) = tree_pictures.best_speeds([0.0], (0.5, 0.2), level=0.1)
-    assert chain[::2] == pytest.approx((1.75 / 1.2, 2)) and tree[1] > 3 and tree[0] > chain[0]
+def test_what_pays_as_the_lesson_says():
+    found = load_contests(MEASURED / "one_loop")["one_hour"]
+    for way, verdicts in (("picked", "faster slower slower"), ("drawn", "level faster slower")):
+        lines = tree_pictures.additions(found, 1, way)
+        assert " ".join(line[-1] for line in lines) == verdicts
+        assert (lines[0][0] > lines[0][2]) == (way == "picked")
