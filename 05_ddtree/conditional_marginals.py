@@ -58,8 +58,7 @@ class Children:
         # In numpy: on rows this short, torch would spend its time on starting the operations.
         logits = (self.logits[level] + self.table[level, token]) / self.temperature  # (V,)
         best = np.argsort(-logits, kind="stable")
-        top = logits[best[0]]
-        log_sum = top + np.log(np.exp(logits - top).sum())  # of the softmax, over all V
+        log_sum = np.logaddexp.reduce(logits)  # of the softmax, over all V
         best = best[:self.most]
         return (logits[best] - log_sum).tolist(), best.tolist()
 
@@ -96,9 +95,8 @@ class BlockLevels(BlockDraft):
 
     def __init__(self, network):
         super().__init__(network)
-        self.table = None
-        if network.transition is not None:
-            self.table = network.transition.detach().cpu()
+        table = network.transition
+        self.table = None if table is None else table.detach().cpu()
 
     def slots(self, root):
         """One pass -> (L, V): its logits, to which the table's row is added."""

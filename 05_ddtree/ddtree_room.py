@@ -11,7 +11,7 @@ import torch
 from block_diffusion import BlockConfig, BlockDraft
 from block_grow import grow_argmax, grow_best, grow_drawn
 from chain_specdec import accept, acceptance_probability, residual  # chapter 01
-from conditional_marginals import BlockLevels, Children, ConditionalTreeDrafter, SlotLevels
+from conditional_marginals import BlockLevels, ConditionalTreeDrafter, SlotLevels
 from ddtree import (
     BlockChainDrafter,
     DDTreeDrafter,
@@ -21,7 +21,7 @@ from ddtree import (
     marginal_children,
     node_masses,
 )
-from draft_law import bias
+from draft_law import bias, mend
 from nanogpt.bench import cost_curve, median_ms
 from nanogpt.chapter import Loop, Model
 from nanogpt.data import untouched_prompts
@@ -165,7 +165,6 @@ def guessed_price(m):
 # ---------------------------------------------------------------- what goes wrong
 
 MASSES = "torch.where(tree.mask[1:, 1:], own, 0.0).sum(-1).exp()"
-ENTRY = "self.table[level, token]"
 ROOT, POP = "prefixes, scores = [(root,)], [0.0]", "minus_score, parent, rank = heapq.heappop(heap)"
 CHILD, SIBLING = "scores[row] + below[row][0][0]", "scores[parent] + ranked[rank + 1]"
 GAINS = "sum(masses[:n]) - rate * ms[n]"
@@ -187,6 +186,7 @@ def cut_chain(extra, whole=PricedChainDrafter.draft):
     return draft
 
 
+MENDED = "return law, residual(p, law)"
 MOVED, FILLED = "(law - law.sum() * q) * a", "moved - moved.sum() * residual(p, q)"
 WRONG = {
     "node_masses": slips(node_masses, {
@@ -213,19 +213,6 @@ WRONG = {
             SIBLING, "scores[row] + ranked[rank + 1]"),
         "the sibling keeps the old rank's score": (SIBLING, "scores[parent] + ranked[rank]"),
         "the log-probabilities are multiplied": (CHILD, "scores[row] * below[row][0][0]"),
-    }),
-    "below": slips(Children.below, {
-        "the table of the wrong slot is read": (ENTRY, "self.table[level - 1, token]"),
-        "the table is read the wrong way round": (ENTRY, "self.table[level, :, token]"),
-        "the token before is not looked at: a marginal": (
-            f"self.logits[level] + {ENTRY}", "self.logits[level]"),
-        "the drafter's temperature is ignored": (
-            f"(self.logits[level] + {ENTRY}) / self.temperature", f"self.logits[level] + {ENTRY}"),
-        "the worst child comes first": ("-logits", "logits"),
-        "probabilities are returned instead of their logarithms": (
-            "logits[best] - log_sum", "np.exp(logits[best] - log_sum)"),
-        "the children that are kept are normalised among themselves": (
-            "np.exp(logits - top)", "np.exp(logits[best[:self.most]] - top)"),
     }),
     "worth_verifying": slips(worth_verifying, {
         "the price of the next row stands for all behind it": (
@@ -258,19 +245,25 @@ WRONG = {
             FILLED, "moved + moved.sum() * residual(p, q)"),
         "after a rejection the token is drawn from p": (FILLED, "moved - moved.sum() * p"),
     }),
+    "mend": slips(mend, {wrong: (MENDED, f"return {pair}") for wrong, pair in {
+        "the judge is told q": "q, residual(p, law)",
+        "silence still draws from p": "law, p",
+        "silence draws what p has above q": "law, residual(p, q)",
+        "the law is scaled up, but silence is a rejection": "law / law.sum(), residual(p, law)",
+        "the other pair, which is right, but accepts fewer drafts": "law / law.sum(), p",
+    }.items()}),
     "draft": slips(PricedChainDrafter.draft, {
         "the chain ends before the first draft that it does not like": cut_chain(0),
     }),
 }
 ANY_TREE = "another tree is drafted, and the walk is right on any tree"
 HARMLESS = {  # the proofs cannot see them, and here is why
-    "below": ANY_TREE,
     **dict.fromkeys(WRONG["best_first"].keys() - {
         "the root comes out as a node", "the child takes over its parent's rank"}, ANY_TREE),
     "node_masses": "a prediction; no loop asks for it",
     "worth_verifying": ANY_TREE,
     "best_size": "worth_verifying stands in its place",
-    "bias": "a formula; no loop asks for it",
+    **dict.fromkeys(("bias", "mend"), "no loop hides a drawn draft"),
 }
 
 
@@ -316,10 +309,9 @@ def better_of_two_walks(p, _, dice, told):
 def hidden_if_rare(p, q, dice, told=False):
     """A draft that came with less than one half is not sent: the target draws by itself. told: it
     draws what p lacks, for the judge knows the law with its hole."""
-    draft, law = dice.draw(q), q * (q >= 0.5)
-    if law[draft] == 0:
-        return dice.draw(residual(p, law) if told else p), False
-    return judged(draft, law if told else q, p, dice)
+    draft, shown = dice.draw(q), q >= 0.5
+    law, silent = mend(p, q, shown) if told else (q, p)
+    return judged(draft, law, p, dice) if shown[draft] else (dice.draw(silent), False)
 
 
 def never_the_same_twice(p, q, dice, told):
@@ -345,11 +337,11 @@ def toys(told=False, cooled=lambda p: p):
         [0.8, 0.2], [0.5, 0.5], [0.6, 0.4], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]))
     cases = {
         "the favourite is sent": ("02", two, two, top_token),
-        "the heap's choice is sent": ("05", even, heap, top_token),
         "the surer of two draws is sent": ("03", two, two, surer_of_two),
-        "a draw is hidden if rare": ("here", two, two, hidden_if_rare),
-        "two siblings, never the same": ("06", three, wide, never_the_same_twice),
         "the longer of two walks is kept": ("04", even, even, better_of_two_walks),
+        "the heap's choice is sent": ("05", even, heap, top_token),
+        "two siblings, never the same": ("06", three, wide, never_the_same_twice),
+        "a draw is hidden if rare": ("here", two, two, hidden_if_rare),
     }
     found = {}
     for name, (chapter, p, q, run) in cases.items():
@@ -385,12 +377,6 @@ def damage(p, q):
 
 
 # ---------------------------------------------------------------- the length of a drawn chain
-
-LENGTHS = {
-    "from past rounds": PricedChainDrafter.draft,
-    "ends before a disliked draft": next(iter(WRONG["draft"].values())),
-    "ends after it": cut_chain(1),
-}
 
 
 def chain_bias(draft, sampler):

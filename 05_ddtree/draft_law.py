@@ -43,3 +43,15 @@ def bias(p, q, law):
     a = torch.tensor([acceptance_probability(p, q, x) for x in range(len(p))], dtype=p.dtype)
     moved = (law - law.sum() * q) * a  # d a; law.sum() is 1 - h
     return moved - moved.sum() * residual(p, q)
+
+
+def mend(p, q, shown):
+    """What to tell the judge, and what a silent round draws from, if drafts are hidden.
+
+    p, q, shown (V,): x is drawn with q[x], and then sent with shown[x]. -> told, silent, (V,) each:
+    the text has p, and no judge of such drafts that keeps p accepts more of them.
+
+    Example: p = q = (.8, .2), and every draft 1 is hidden: told (.8, 0), silent (0, 1).
+    """
+    law = q * shown  # with a hole where shown is 0
+    return law, residual(p, law)  # of p min(p, law) came by drafts; silence is a rejection

@@ -14,7 +14,6 @@ by your own lines; a blank that you leave empty disturbs no other.
 
 import heapq
 import math
-import numpy as np
 import torch
 from chain_specdec import acceptance_probability, residual
 
@@ -101,23 +100,24 @@ def bias(p, q, law):
     raise NotImplementedError("not yet: bias")
 
 
-# *** The children of a node that holds `token`, when they stand in slot level + 1: their log-
-# probabilities in falling order, and the tokens, two lists of at most self.most. In numpy:
-# self.logits (L, V), the pass's logits, row `level` is the slot's; self.table (L, V, V),
-# self.table[level, token] is what the token before adds to them; self.temperature divides the
-# sum before the softmax. Logits may be large.
-# About 5 lines, 10 minutes.
-# Example: level 0, token 2, logits[0] = log (.5, .3, .2), table[0, 2] = log (1, 4, 1),
-#   temperature 1, most 3: exp of the log-probabilities, tokens -> [[0.631579, 0.263158,
-#   0.105263], [1, 0, 2]]
+# ** A drafter draws x from q, and sends it with probability shown[x]. What must the p/q rule be
+# told, and what does the target draw from in rounds without a draft? Choose both so that the
+# text has p and as many drafts as possible are accepted. p, q, shown and both answers are (V,).
+# After a rejection the rule draws from the residual of p and of what it was told.
+# About 2 lines, 5 minutes.
+# Example: p = q = (.8, .2), every draft 1 is hidden: what is written, what is accepted -> [0.8,
+#   0.2, 0.8]
 
 
-def below(self, level, token):
-    """-> log q_{level+1}(x | token), best first, and the tokens x: two lists.
+def mend(p, q, shown):
+    """What to tell the judge, and what a silent round draws from, if drafts are hidden.
 
-    level: from 0; token: the one before the slot.
+    p, q, shown (V,): x is drawn with q[x], and then sent with shown[x]. -> told, silent, (V,) each:
+    the text has p, and no judge of such drafts that keeps p accepts more of them.
+
+    Example: p = q = (.8, .2), and every draft 1 is hidden: told (.8, 0), silent (0, 1).
     """
-    raise NotImplementedError("not yet: below")
+    raise NotImplementedError("not yet: mend")
 
 
-# make_exercises.py knows by this line whether you have written here: 80dcde4ea091
+# make_exercises.py knows by this line whether you have written here: c0ef161b6419

@@ -40,7 +40,7 @@ class LookupDrafter:
             if len(prefix) > room:  # they would not fit into the window
                 return [], []
             # What it drafted before counts as read: a marginal of DDTree cannot look at it.
-            return self.ranked(tuple((self.text[-longest:] + list(prefix))[-longest:]))
+            return self.ranked((*self.text[-longest:], *prefix)[-longest:])
 
         return below
 

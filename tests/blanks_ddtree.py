@@ -2,7 +2,6 @@
 
 import math
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -27,9 +26,6 @@ RARE = torch.tensor([[0.999999, 1e-6], [0.9999, 1e-4]], dtype=torch.float64).log
 SURE = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64).log()
 WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).double().log()
 NODES = Tree([5, 0, 0, 1, 1], [-1, 0, 1, 0, 3])
-# h and W of a pass of two slots over three tokens.
-H = np.log([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
-W = np.log([[[1.0, 1, 1], [1, 1, 1], [1, 4, 1]], [[2.0, 1, 1], [1, 6, 1], [1, 1, 1]]])
 
 
 def check_best(children, mass, budget):
@@ -40,15 +36,13 @@ def check_best(children, mass, budget):
             f"with budget {budget} the tree is worth {found:.3f}, the best one {best:.3f}")
 
 
-def best_of_marginals():
+def best_of_all():
     for seed in range(3):
         log_probs = torch.stack([ToyModel(seed, 3).logits((i,)) for i in (0, 1)]).log_softmax(-1)
         for budget in (1, 3, 5):
             check_best(marginal_children(log_probs), lambda prefix, q=log_probs: math.exp(
                 sum(q[i, t] for i, t in enumerate(prefix))), budget)
-
-
-def best_of_conditionals():
+    # The same on a transition table.
     h = np.array([[1.0, 0.5, 0.0], [0.0, 0.2, 0.9]])
     table = np.array([np.eye(3), np.eye(3)[[1, 2, 0]]])
 
@@ -181,22 +175,40 @@ def triples():
 
 def three(*rows):
     """p, q and a law, (V,) each."""
-    return tuple(torch.tensor(row, dtype=torch.float64) for row in rows)
+    return tuple(torch.as_tensor(row, dtype=torch.float64) for row in rows)
 
 
-def children_below(level, token, temperature=1.0, most=3, seed=None, numbers=None):
-    """-> exp of what `below` gives, and its tokens. seed: toy numbers in place of H and W."""
-    random = np.random.default_rng(seed)
-    h, table = numbers or ((H, W) if seed is None else map(
-        random.normal, (0, 0), (1, 1), ((3, 4), (3, 4, 4))))
+def mended(*rows):
+    """-> how often each token is written, and how often a draft is accepted, by enumeration."""
+    p, q, shown = three(*rows)
 
     def call(f):
-        # As much of a Children as the blank looks at.
-        self = SimpleNamespace(logits=h, table=table, temperature=temperature, most=most, ranked={})
-        log_probs, tokens = f(self, level, token)
-        return np.exp(np.array(log_probs)), list(map(int, tokens))
+        told, silent = f(p, q, shown)
+        found = torch.zeros(len(p) + 1).double()
+
+        def run(dice):
+            draft = dice.draw(q)
+            if not dice.flip(float(shown[draft])):
+                return dice.draw(silent), 0
+            n, token = accept([draft], [told], torch.stack([p, p]), dice)
+            return draft if n else token, n
+
+        for (token, accepted), chance in outcomes(run):
+            found[token] += chance
+            found[-1] += accepted * chance
+        return found
 
     return call
+
+
+def the_most():
+    """The text is p, and min(p, q shown) is accepted, which no such judge can surpass."""
+    for p, q, shown in triples():
+        found = mended(p, q, shown)(draft_law.mend)
+        most = torch.minimum(p, q * shown).sum()
+        require((found - torch.stack([*p, most])).abs().max() < 1e-6,
+                f"p {decimals(p)}, q {decimals(q)}, shown {decimals(shown)}: written is "
+                f"{decimals(found[:-1])}, accepted {found[-1]:.3f}; {most:.3f} is possible")
 
 
 BLANKS = [
@@ -231,7 +243,7 @@ BLANKS = [
          "follow it.",
          "A sibling shares everything but its last factor. Which of the three lists' scores holds "
          "exactly what they share? A first child has one factor more."),
-        lines=16, minutes=20, promise=best_of_marginals,
+        lines=16, minutes=20, promise=best_of_all,
         examples={
             "root 5, q_1 (.6, .4), q_2 (.9, .1), 3 pops: token, parent's row, mass":
                 (popped(TWO, 3), [(0, 0, 0.6), (0, 1, 0.54), (1, 0, 0.4)]),
@@ -306,31 +318,28 @@ BLANKS = [
             "a law that is nearly q, (.503, .497), p (.4, .6), q (.5, .5)":
                 three([0.4, 0.6], [0.5, 0.5], [0.503, 0.497])}),
     Blank(
-        "conditional_marginals:Children.below",
-        """*** The children of a node that holds `token`, when they stand in slot level + 1:
-        their log-probabilities in falling order, and the tokens, two lists of at most
-        self.most. In numpy: self.logits (L, V), the pass's logits, row `level` is the slot's;
-        self.table (L, V, V), self.table[level, token] is what the token before adds to them;
-        self.temperature divides the sum before the softmax. Logits may be large.""",
-        ("Add, divide, normalise, sort, cut: in which order?",
-         "The distribution is one over all V tokens, whatever is kept of it. np.logaddexp.reduce "
-         "is the logarithm of a sum of exponentials."),
-        lines=5, minutes=10, promise=best_of_conditionals,
+        "draft_law:mend",
+        """** A drafter draws x from q, and sends it with probability shown[x]. What must the p/q
+        rule be told, and what does the target draw from in rounds without a draft? Choose both so
+        that the text has p and as many drafts as possible are accepted. p, q, shown and both
+        answers are (V,). After a rejection the rule draws from the residual of p and of what it
+        was told.""",
+        ("How often does a draft x reach the judge at all? Tell it that, and nothing is sent too "
+         "often.",
+         "The answers belong together. If a round without a draft counts as a rejection, it must "
+         "write what p still lacks."),
+        lines=2, minutes=5, promise=the_most,
         examples={
-            "level 0, token 2, logits[0] = log (.5, .3, .2), table[0, 2] = log (1, 4, 1), "
-            "temperature 1, most 3: exp of the log-probabilities, tokens":
-                (children_below(0, 2), ([0.631579, 0.263158, 0.105263], [1, 0, 2])),
-            "slot 1 after token 0": (children_below(0, 0), ([0.5, 0.3, 0.2], [0, 1, 2])),
-            "slot 2 after token 1": (children_below(1, 1), ([0.6, 0.3, 0.1], [1, 2, 0])),
-            "slot 2 after token 0, temperature .5": (
-                children_below(1, 0, 0.5), ([0.642857, 0.285714, 0.071429], [2, 0, 1])),
-            "slot 2 after token 1, most 2": (children_below(1, 1, most=2), ([0.6, 0.3], [1, 2])),
+            "p = q = (.8, .2), every draft 1 is hidden: what is written, what is accepted": (
+                mended([0.8, 0.2], [0.8, 0.2], [1, 0]), [0.8, 0.2, 0.8]),
+            "p (.5, .5), q (.6, .4), nothing is hidden": (
+                mended([0.5, 0.5], [0.6, 0.4], [1, 1]), [0.5, 0.5, 0.9]),
+            "p (.5, .3, .2), q (.3, .1, .6), a draft 2 is sent in half of all cases": (
+                mended([0.5, 0.3, 0.2], [0.3, 0.1, 0.6], [1, 1, 0.5]), [0.5, 0.3, 0.2, 0.6]),
         },
-        more=lambda: {f"toy logits and table {seed}, level {level}, token {token}, temperature "
-                      f"{temperature}, most {most}": children_below(
-                          level, token, temperature, most, seed)
-                      for seed, temperature, most in ((1, 1.0, 4), (2, 0.7, 3), (3, 1.3, 1))
-                      for level in (0, 2) for token in (0, 3)} | {
-            "logits (900, 899, 0), the token before adds nothing, temperature 1, most 3":
-                children_below(0, 0, numbers=(np.array([[900.0, 899, 0]]), 0 * W))}),
+        more=lambda: {f"p {decimals(p)}, q {decimals(q)}, shown {decimals(shown)}": mended(
+            p, q, shown) for p, q, shown in triples()} | {
+            "p (.3, .7), q (.6, .4), nothing is ever sent": mended([0.3, 0.7], [0.6, 0.4], [0, 0]),
+            "p (.97, .03), q (.5, .5), draft 0 is hidden": mended(
+                [0.97, 0.03], [0.5, 0.5], [0, 1])}),
 ]

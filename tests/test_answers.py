@@ -1520,51 +1520,43 @@ ANSWERS = {
         more = (law - law.sum() * q) * torch.where(q > 0, p / q, 1.0).clamp(max=1)
         return more - more.sum() * residual(p, q)
     """,
-    "below": """
-        # right: logaddexp
-        x = (self.logits[level] + self.table[level, token]) / self.temperature
-        order = np.argsort(-x, kind="stable")[:self.most]
-        return (x[order] - np.logaddexp.reduce(x)).tolist(), order.tolist()
-        # right: plain Python
-        both = zip(self.logits[level], self.table[level, token])
-        x = [(a + b) / self.temperature for a, b in both]
-        whole = max(x) + math.log(sum(math.exp(value - max(x)) for value in x))
-        best = sorted(range(len(x)), key=lambda t: -x[t])[:self.most]
-        return [x[t] - whole for t in best], best
-        # right: torch
-        x = torch.as_tensor(self.logits[level] + self.table[level, token]) / self.temperature
-        values, tokens = torch.sort(x.log_softmax(-1), descending=True, stable=True)
-        return values[:self.most].tolist(), tokens[:self.most].tolist()
-        # right: probabilities first
-        x = (self.logits[level] + self.table[level, token]) / self.temperature
-        weights = np.exp(x - x.max())
-        probs = weights / weights.sum()
-        tokens = sorted(range(len(probs)), key=probs.__getitem__, reverse=True)[:self.most]
-        return np.log(probs[tokens]).tolist(), tokens
-        # right: pairs, one by one
-        x = (self.logits[level] + self.table[level, token]) / self.temperature
-        pairs = heapq.nlargest(self.most, zip(x - np.logaddexp.reduce(x), itertools.count(0, -1)))
-        return [value for value, _ in pairs], [-token for _, token in pairs]
-        # wrong: never hotter than 1
-        x = (self.logits[level] + self.table[level, token]) / min(self.temperature, 1)
-        order = np.argsort(-x, kind="stable")[:self.most]
-        return (x[order] - np.logaddexp.reduce(x)).tolist(), order.tolist()
-        # wrong: two slots
-        x = (self.logits[level] + self.table[min(level, 1), token]) / self.temperature
-        order = np.argsort(-x, kind="stable")[:self.most]
-        return (x[order] - np.logaddexp.reduce(x)).tolist(), order.tolist()
-        # wrong: three tokens before
-        x = (self.logits[level] + self.table[level, min(token, 2)]) / self.temperature
-        order = np.argsort(-x, kind="stable")[:self.most]
-        return (x[order] - np.logaddexp.reduce(x)).tolist(), order.tolist()
-        # wrong: two children at least
-        x = (self.logits[level] + self.table[level, token]) / self.temperature
-        order = np.argsort(-x, kind="stable")[:max(self.most, 2)]
-        return (x[order] - np.logaddexp.reduce(x)).tolist(), order.tolist()
-        # wrong: it overflows
-        x = np.exp((self.logits[level] + self.table[level, token]) / self.temperature)
-        order = np.argsort(-x, kind="stable")[:self.most]
-        return np.log(x / x.sum())[order].tolist(), order.tolist()
+    "mend": """
+        # right: token by token
+        told = torch.tensor([float(q[x]) * float(shown[x]) for x in range(len(q))]).to(p)
+        return told, residual(p, told)
+        # right: by hand
+        told = q * shown
+        lacks = p - torch.minimum(p, told)
+        return told, lacks / lacks.sum() if lacks.sum() > 0 else p
+        # right: what silence draws need not sum to 1
+        told = shown * q
+        lacks = (p - told).clamp(min=0)
+        return told, lacks if lacks.sum() > 0 else p
+        # right: in numpy
+        P, law = p.double().numpy(), (q * shown).double().numpy()
+        lacks = np.maximum(P - law, 0) + 1e-15
+        return torch.from_numpy(law), torch.from_numpy(lacks / lacks.sum())
+        # right: einsum
+        told = torch.einsum("x,x->x", q, shown)
+        return told, residual(p, told)
+        # wrong: only three tokens are looked at
+        told = q.clone()
+        told[:3] *= shown[:3]
+        return told, residual(p, told)
+        # wrong: a token is hidden or it is not
+        told = torch.where((shown > 0) & (shown != 0.5), q, q * shown)
+        return told, residual(p, told)
+        # wrong: where all is hidden, silence draws from q
+        told = q * shown
+        return told, residual(p, told) if told.sum() > 0 else q
+        # wrong: small lacks are dropped
+        told = q * shown
+        lacks = (p - told).clamp(min=0)
+        lacks = torch.where(lacks < 0.05, 0.0, lacks)
+        return told, lacks if lacks.sum() > 0 else p
+        # wrong: silence is a rejection only if something else may be sent
+        told = q * shown
+        return told, residual(p, told) if shown.max() == 1 else p
     """,
     # ------------------------------------------------------------ chapter 06
     "score": """

@@ -283,7 +283,7 @@ def noting(name, number, tmp_path):
 
 @pytest.mark.parametrize("number, name", [
     ("01", "residual"), ("01", "speculate_chain"), ("02", "commit"), ("02", "walk"),
-    ("03", "best_nodes"), ("05", "below"), ("06", "score_children")])
+    ("03", "best_nodes"), ("05", "best_first"), ("06", "score_children")])
 def test_a_loop_decodes_with_the_files_functions(number, name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(grade_run, "TOKENS", 12)
     monkeypatch.setattr(grade_run, "PROMPTS", 1)

@@ -83,7 +83,7 @@ def test_drawn_chains_by_price_lose_nothing(sampler):
 @pytest.mark.parametrize("name, sentence", wrong_variants(WRONG, "draft"))
 def test_a_chain_cut_before_a_draft_is_biased_and_behind_it_is_not(name, sentence):
     assert ddtree_room.chain_bias(WRONG[name][sentence], Sampler(1))[0] > 0.05
-    assert ddtree_room.chain_bias(ddtree_room.LENGTHS["ends after it"], Sampler(1))[0] < 1e-12
+    assert ddtree_room.chain_bias(ddtree_room.cut_chain(1), Sampler(1))[0] < 1e-12
 
 
 # ---------------------------------------------------------------- a made-up machine
