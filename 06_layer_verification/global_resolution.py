@@ -22,11 +22,12 @@ token 1 can never be filled, so w_1 grows without bound and it takes every tuple
 subtle: weights that are not quite there would overfill a token. Both classes therefore end with a
 repair, keep_i = min(1, target_i / flow_i): lossless after any number of iterations, 0 included.
 
-Sources: the value: Hu et al. 2025; the rule: Thomas & Pal 2026 (2511.15898); CappedGR is our own.
+Sources: the value: Hu et al. 2025; the rule: Thomas & Pal 2026 (2511.15898); CappedGR and
+DistinctGR are our own.
 """
 
 from functools import lru_cache
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, permutations
 from math import comb, factorial
 
 import numpy as np
@@ -120,21 +121,27 @@ class CappedGR:
         self.possible = np.argsort(-draft_probs, axis=-1, kind="stable")[:, :K]
         self.draft, self.k = pick(draft_probs, self.possible), k  # (n, K)
         self.target = np.where(self.draft > 0, pick(target_mass, self.possible), 0)
-        self.value, in_cut = smallest_cut(self.draft, self.target, k)  # what GR aims at
-        in_cut |= self.value[:, None] > 1 - 1e-12  # nothing is rejected, "none" has no weight
-        tokens, self.member, orders = tuples(K, k)
-        self.mass = orders * self.draft[:, tokens].prod(-1)  # (n, S): P[the k draws are this]
-        if k == 1:  # let the child be chosen, whatever it is: the repair makes it SpS
-            in_cut[:] = True
-        # The tokens of A cannot all be filled, so every tuple that holds one goes to A.
-        weight = np.where(in_cut, LARGEST_WEIGHT, 1.0)
-        weight = self.solve(weight, in_cut) if k > 1 else weight
+        self.member, self.mass = self.sets()  # (S, K); (n, S): P[the k draws are this]
+        # One child is chosen, whatever it is: the repair makes it SpS.
+        weight = self.weights() if k > 1 else np.full_like(self.draft, LARGEST_WEIGHT)
         # The repair: what would overfill a token is refused, in the same ratio wherever it comes.
         flow = self.flow(weight)
         self.weight, taken = weight, np.minimum(flow, self.target)
         self.keep = taken / np.maximum(flow, TINY)
         self.out = np.zeros_like(target_mass)
         np.put_along_axis(self.out, self.possible, taken, axis=-1)  # back to token ids
+
+    def sets(self):
+        """What k draws can give, without their order: its tokens (S, K); its probability (n, S)."""
+        tokens, member, orders = tuples(self.draft.shape[1], self.k)
+        return member, orders * self.draft[:, tokens].prod(-1)
+
+    def weights(self):
+        """(n, K), for more than one child."""
+        self.value, in_cut = smallest_cut(self.draft, self.target, self.k)  # what GR aims at
+        in_cut |= self.value[:, None] > 1 - 1e-12  # nothing is rejected, "none" has no weight
+        # The tokens of A cannot all be filled, so every tuple that holds one goes to A.
+        return self.solve(np.where(in_cut, LARGEST_WEIGHT, 1.0), in_cut)
 
     def flow(self, weight):
         """(n, K): what each token would take with these weights, before the repair."""
@@ -167,6 +174,37 @@ class CappedGR:
     def accept(self, tokens):
         slots = (self.possible[:, None] == tokens[:, :, None]).argmax(-1)  # (n, k): where they are
         return pick(self.keep, slots) * chosen(self.weight, slots)
+
+
+class DistinctGR(CappedGR):
+    """For children drawn WITHOUT replacement, as chapter 02 draws them: they never repeat.
+
+    Other sets of tokens can be drawn, and with other probabilities; each still has one weight.
+    """
+
+    iterations = 32
+
+    def sets(self):
+        K = self.draft.shape[1]
+        check_size(K, self.k, 1)
+        tokens = np.array(list(combinations(range(K), self.k)))  # (S, k)
+        mass, every = 0, np.arange(len(tokens))
+        for order in permutations(tokens.T):  # which of them is drawn first, ..
+            chance, left = 1, np.ones((len(tokens), K))
+            for token in order:  # (S,)
+                # Of what the earlier draws have left. Not 1 - theirs, which rounding may make 0.
+                chance = chance * self.draft[:, token] / np.maximum(self.draft @ left.T, TINY)
+                left[every, token] = 0
+            mass = mass + chance
+        return (tokens[:, :, None] == np.arange(K)).sum(1).astype(float), mass
+
+    def weights(self):
+        # Each token's odds are moved to what they should be; the repair does the rest.
+        weight, most = np.ones_like(self.draft), self.mass @ self.member
+        for _ in range(self.iterations):
+            step = odds(self.target, most) / odds(self.flow(weight), most)
+            weight = np.minimum(weight * step, LARGEST_WEIGHT)
+        return weight
 
 
 class GR(CappedGR):

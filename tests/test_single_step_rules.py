@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 import single_step_rules
-from global_resolution import GR, CappedGR, smallest_cut
+from global_resolution import GR, CappedGR, DistinctGR, smallest_cut
 from nanogpt.exact.slips import replaced, wrong_variants
 from nanogpt.exact.trees import KINDS, all_tuples, related
 from single_step_rules import KSEQ, RRS, SpS, smallest_rho
@@ -77,9 +77,15 @@ def test_a_rho_that_is_too_large_is_lossless_and_shorter():
         assert (right - KSEQ(draft, target, 2).out.sum(-1)).mean() > 0.05
 
 
-def test_a_rule_for_draws_with_replacement_is_wrong_without():
-    draft, target = problems("related", 4, n=12)
-    assert flow_error(RRS, draft, target, 2, replacement=False) > 1e-3
+@pytest.mark.parametrize("V, k, scale", [(4, 1, 1.0), (4, 2, 0.6), (4, 2, 1.0), (5, 3, 0.9)])
+def test_a_flow_for_draws_that_never_repeat(V, k, scale):
+    """It serves all the sets that they make, near the optimum; one for independent draws is wrong
+    there."""
+    draft, target = problems("related", V, scale=scale)
+    assert flow_error(DistinctGR, draft, target, k, replacement=False) < 1e-12
+    assert k == 1 or flow_error(RRS, draft, target, k, replacement=False) > 1e-3
+    best = [largest_flow(*row, k, False) for row in zip(draft, target, strict=True)]
+    assert DistinctGR(draft, target, k).out.sum() > 0.98 * sum(best)
 
 
 def test_one_child_makes_every_rule_speculative_sampling():
@@ -110,9 +116,9 @@ def test_by_hand():
 # ---------------------------------------------------------------- the optimum
 
 
-def largest_flow(draft, target, k):
+def largest_flow(draft, target, k, replacement=True):
     """The largest flow of one node as a linear program over all (tuple, token) edges."""
-    tuples = list(all_tuples(draft, k))
+    tuples = list(all_tuples(draft, k, replacement))
     edges = [(i, z) for i, (X, _) in enumerate(tuples) for z in sorted(set(X))]
     limits = np.zeros((len(tuples) + len(draft), len(edges)))
     for e, (i, z) in enumerate(edges):
