@@ -3,7 +3,17 @@
 import math
 
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
-from nanogpt.pictures.plots import BLUE, GREY, INK, ORANGE, RED, new_axes, plain_frame
+from nanogpt.pictures.plots import (
+    BLUE,
+    FAINT,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    new_axes,
+    plain_frame,
+)
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
 from routing_room import COUNT, LETTERS, PROMPT, STRETCHES, gain_on
@@ -12,32 +22,59 @@ from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
 
-LINES = {  # of draw_found: {method: its colour, and where its name stands}
-    "one head for both": (BLUE, (0.08, 0.5)), LETTERS: (INK, (1.04, -1.9)),
-    COUNT: (INK, (2.15, -4.7)), "the surer head": (ORANGE, (1.15, -8.1)),
-    PROMPT: (RED, (1.15, -14.9))}
+COLORS = {"one head for both": BLUE, LETTERS: INK, COUNT: PURPLE, "the surer head": ORANGE,
+          PROMPT: RED, "knows p": FAINT, "the oracle": FAINT}  # the first five are in draw_found
+
+
+def draw_wager(title, found, names, baseline="code head"):
+    """What each of these gains over the better head; what the last one, the oracle, has more than
+    the one before it is luck -> the Axes. found: of routing_room.replayed."""
+    ax = new_axes(height=2.5)
+    gains = [100 * gain_on(found, name, baseline, "both")[0] for name in names]
+    ax.bar_label(ax.barh(names, gains, 0.68, color=[COLORS[name] for name in names]), fmt=" %.0f")
+    ax.bar_label(ax.barh(names[-1], gains[-1] - gains[-2], 0.68, gains[-2], color="#E0E0E0"),
+                 ["luck"], label_type="center")
+    ax.invert_yaxis()
+    ax.set_xlabel("% more tokens a round than the better head")
+    ax.figure.suptitle(title, x=0.02, ha="left", fontsize=12)
+    return ax
 
 
 def draw_found(found, baseline="knows the kind"):
     """What each router gains over another, against how long the text keeps to a kind, with two
     standard errors -> the Axes. found: of routing_room.replayed."""
-    ax, parts = new_axes(height=4.6), (*STRETCHES, "both")
-    for i, (name, (color, place)) in enumerate(LINES.items()):
+    ax, parts, places = new_axes(height=4.6), (*STRETCHES, "both"), (0, 1, 2, 3, 4.9)
+    for i, (name, color) in enumerate([*COLORS.items()][:5]):
         gains = [gain_on(found, name, baseline, part) for part in parts]
-        xs = [x + 0.05 * (i - 2) for x in range(len(parts))]
+        xs = [x + 0.05 * (i - 2) for x in places]
         means, errors = ([100 * one[which] for one in gains] for which in (0, 1))
-        ax.errorbar(xs, means, errors, color=color, marker="o", markersize=4, elinewidth=0.8,
+        ax.errorbar(xs, means, errors, color=color, marker="o", elinewidth=0.8,
                     linestyle="none")
         # A kind that stays is no further length: no line leads there.
-        ax.plot(xs[:-1], means[:-1], color=color, linestyle="--" if name == COUNT else "-")
-        ax.text(*place, name.removesuffix(" for both"), color=color, fontsize="small")
-    ax.axhline(0, color=GREY, linewidth=1.4)
-    ax.text(4.35, 1.9, PROMPT, color=RED, fontsize="small", ha="right")
-    ax.set(xticks=range(len(parts)), xticklabels=[*STRETCHES, "it stays"],
+        ax.plot(xs[:-1], means[:-1], color=color)
+        ax.text(3.18, means[3] + 0.1, name, color=color, fontsize="small")
+    ax.axhline(0, color=GREY)
+    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"],
            yticks=range(-15, 1, 5), yticklabels=range(15, -1, -5))
-    return plain_frame(ax, "Letters tell the kind, but late",
+    return plain_frame(ax, "One head need not notice; letters notice late",
                        "tokens until the kind changes",
                        f"% behind a router that {baseline}")
+
+
+def draw_taught(title, pairs, one_head):
+    """Tokens a round of the better head alone, and of the surer of both -> the Axes.
+
+    pairs: {whose: [(alone, surer) of each training]}; one_head: what it writes without a choice."""
+    ax = new_axes(height=3)
+    for x, (name, trainings) in enumerate(pairs.items()):
+        for writes in trainings:
+            ax.plot([2 * x, 2 * x + 1], writes, color=ORANGE, marker="o")
+        ax.text(2 * x + 0.5, 2.12, name, ha="center")
+    ax.axhline(one_head, color=BLUE)
+    ax.text(-0.1, one_head + 0.01, "one head for both", color=BLUE)
+    ax.set(xticks=range(2 * len(pairs)), xticklabels=["alone", "surer"] * len(pairs),
+           ylim=(2.1, 2.54))
+    return plain_frame(ax, title, ylabel="tokens a round")
 
 
 def step_round(args, dataset, device, prompt):

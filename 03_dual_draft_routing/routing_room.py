@@ -223,12 +223,9 @@ LETTERS = "the letters"  # of the prompt and of the text so far
 COUNT = "the count"  # the same, but a count of letter pairs votes
 ROUTERS = ("verse head", "code head", "the surer head", "the surest so far", "its record", PROMPT,
            LETTERS, "knows the kind", "one head for both", "knows p", "the oracle")
-GAINS = (*((router, "code head") for router in ROUTERS if router != "code head"),
-         *((router, "one head for both") for router in (LETTERS, PROMPT, "knows p", "the oracle")),
-         *((router, "knows the kind") for router in (LETTERS, "the surer head", "knows p")),
-         ("knows the kind", "one head for both"), ("the surer head", "one head for both"),
-         (LETTERS, "the surer head"), (LETTERS, "its record"), (PROMPT, LETTERS),
-         ("knows p", PROMPT), ("knows p", LETTERS))
+GAINS = tuple((router, other) for other in (
+    "code head", "one head for both", "knows the kind", "the surer head", "its record", LETTERS)
+    for router in ROUTERS if router != other)
 
 
 def choices(step):
@@ -320,12 +317,14 @@ def print_drawn(kinds, target, heads, sampler):
     for K in (4, 8):
         found = {}
         for name, levels in (("one head for both", HeadLevels(both)),
+                             (PROMPT, None),  # it names the head of its kind, see named_right
                              ("how sure?", RoutedLevels([verse, code])),
                              ("what record?", RecordLevels([verse, code]))):
             found[name] = [collect(speculate(
-                target, TreeDrafter(levels, (1,) * K, sampler, dice), prompt, sampler, dice,
-                multi_round), 128).accepted for kind in ("verse", "code") for prompt, dice in zip(
-                    held_out_prompts(kinds[kind], 24), map(Dice, range(24)), strict=True)]
+                target, TreeDrafter(levels or HeadLevels(heads[kind]), (1,) * K, sampler, dice),
+                prompt, sampler, dice, multi_round), 128).accepted for kind in ("verse", "code")
+                for prompt, dice in zip(held_out_prompts(kinds[kind], 24), map(Dice, range(24)),
+                                        strict=True)]
             share, error = gain(found[name], found["one head for both"], 2)
             print(f"{K} drawn, {name}: {tau(found[name]):.2f}, {share:+.1%} \u00b1 {error:.1%}")
 
