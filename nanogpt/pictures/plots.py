@@ -83,48 +83,6 @@ def draw_times(title, lines):
     return canvas(ax, title, None, (len(lines) - 0.7, -0.8))
 
 
-def draw_wager(title, parts, unit):
-    """One bar from 0 to the last of some gains; what is behind the last but one is luck -> Axes.
-
-    parts: [(whose gain, the gain, its colour)], rising.
-    """
-    ax, left = new_axes(height=1.9), 0.0
-    for i, (name, right, color) in enumerate(parts, 1):
-        last, below = i == len(parts), i == len(parts) - 1  # two names would meet: one stands below
-        ax.barh(0, right - left, 0.6, left, color=tint(GREY) if last else color)
-        ax.text(left if below else right, -0.65 if below else 0.5, f"{name} {right:.0f}",
-                color=color, ha="left" if below else "right", va="center", fontsize="small")
-        middle, left = (left + right) / 2, right
-    ax.text(middle, 0, "luck", ha="center", va="center")
-    ax.text(0, -0.45, unit, va="top", fontsize="small", linespacing=1.1)
-    return canvas(ax, title, (0, left), (-1.1, 0.7))
-
-
-def draw_says(title, **pairs):
-    """What two heads say beside what they get, a panel for each pair; and below it what it writes.
-
-    pairs: {panel: (says, gets) at home and away, and the tokens a round alone and routed}.
-    """
-    panels = new_axes(height=3.3, columns=len(pairs))
-    for ax, (name, (*opinions, writes)) in zip(panels, pairs.items(), strict=True):
-        for right, (word, color) in enumerate((("says", SKY), ("gets", BLUE))):
-            heights = [one[right] for one in opinions]
-            bars = ax.bar([0.4 * right, 1.1 + 0.4 * right], heights, 0.38, color=color)
-            ax.bar_label(bars, ["", f"{heights[1]:.2f}"], fontsize="x-small")
-            ax.text(0.4 * right, 0.1, word, color=(INK, "white")[right], ha="center", rotation=90)
-        ax.set(xticks=(0.2, 1.3), xticklabels=("at home", "away"), yticks=(0, 1))
-        plain_frame(ax, name.replace("_", " "))
-        for row, (who, tokens) in enumerate(zip(("alone", "surer"), writes, strict=True)):
-            for x, text, ha in (0, who, "left"), (1, f"{tokens:.2f}", "right"):
-                ax.annotate(text, (x, 0), (0, -34 - 15 * row), "axes fraction", "offset points",
-                            ha=ha, va="center", weight=("normal", "bold")[row])
-    panels[0].set_ylabel("drafts of a tree")
-    panels[0].annotate("tokens\na round", (0, 0), (-14, -41), "axes fraction", "offset points",
-                       ha="right", va="center", fontsize="x-small", linespacing=1.1)
-    panels[0].figure.suptitle(title, x=0.02, ha="left", fontsize=12)
-    return panels
-
-
 # ---------------------------------------------------------------- a draft tree
 
 

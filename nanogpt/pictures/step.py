@@ -182,7 +182,7 @@ def save_gif(html, gif):
     times = [int(1000 * SECONDS)] * len(shots)
     times[-2] *= 2  # the verdict has the most to read
     shots[0].save(gif, save_all=True, append_images=shots[1:], optimize=True,
-                  duration=times, loop=1)  # twice, then it stands still
+                  duration=times, loop=0)
     return gif
 
 
