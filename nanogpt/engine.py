@@ -201,7 +201,7 @@ class Engine:
 
     def most_drafts(self, request):
         if self.drafter is None or request.text == request.prompt:
-            return 0  # a new request has no root yet
+            return 0  # a prompt is read without drafts, as in chapter 01
         return min(request.k, self.window - request.length - len(request.unread))
 
     def admit(self):

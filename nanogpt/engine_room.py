@@ -1,12 +1,12 @@
 """How fast the engine is: tokens a second, and each reader's wait, by the number of requests.
 
-    python -m nanogpt.engine_room                                            # nine minutes
+    python -m nanogpt.engine_room                                            # five minutes
     python -m nanogpt.engine_room --threads 1 --save nanogpt/measured/engine/my-machine.json
 
 All requests begin together; what is counted are the rounds in which all of them run, the first
-one, which reads the prompts, left out. Every lap writes the same texts, so of each round the
-fastest lap counts. What was saved in nanogpt/measured/engine stands in the lesson
-into_an_engine.ipynb.
+one, which reads the prompts, left out. Alone and in each crowd the same texts are written, in each
+lap again; so of each round the fastest lap counts. What was saved in nanogpt/measured/engine stands
+in the lesson into_an_engine.ipynb.
 """
 
 import gc
@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from nanogpt import chapter, cli
@@ -32,11 +33,12 @@ from nanogpt.terminal import print_table
 from nanogpt.train import get_gpt
 
 MEASURED = Path(__file__).parent / "measured" / "engine"
-REQUESTS = (1, 4, 16, 32)
-DRAFTS = (0, 1, 2, 4, 8)
-BY_LOAD = "by load"
-COUNTED = {k: f"4-gram {k}" for k in DRAFTS[1:]}  # chapter 01's counted table, with k drafts
-TEXTS = 16  # at least so many in each cell
+REQUESTS = (1, 8, 32)
+DRAFTS = (0, 1, 2, 4, 8, 12)
+# Chapter 01's counted table with k drafts, and with as many as `ByLoad` gives.
+COUNTED = {k: f"4-gram {k}" if k else 0 for k in DRAFTS}
+BY_LOAD, IN_PLACE = "4-gram by load", "{}, in place"
+TEXTS = 32  # at least so many in each cell
 
 # ---------------------------------------------------------------- one round, to be looked at
 
@@ -177,20 +179,32 @@ def load_rule(found):
 PARTS = "drafting", "forward", "caches", "copying"
 
 
-def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
-    """Serve requests that all begin now -> tokens; seconds, of each round while all of them run;
-    seconds of each of its PARTS; first_ms, of the first round, which reads the prompts; accepted,
-    tested drafts of all rounds.
+class InPlace(PagedModel):
+    """Each request has its pages one behind the other, in the order of the requests, so attention
+    can read them where they lie: the rival of a copy. All must have equally many new rows."""
 
-    asked: a list of (seed, prompt).
+    def fetch(self, kv, tables):
+        n, pages = tables.shape
+        seen = kv.unflatten(1, (n, -1))[:, :, :pages]  # of each request the first pages, a view
+        return seen.flatten(2, 3).transpose(2, 3)
+
+
+def run_together(target, small, asked, k, sampler, max_new_tokens, share=None, in_place=False):
+    """Serve requests that all begin now -> tokens; seconds, of each round while all of them run,
+    but for the first one; seconds of each of its PARTS; accepted, tested drafts of all rounds.
+
+    asked: a list of (seed, prompt); in_place: see InPlace.
     """
-    pages = len(asked) * (-(-(len(asked[0][1]) + max_new_tokens + k) // 16))
-    engine = new_engine(target, small if k else None, pages, share)
+    pages = -(-(len(asked[0][1]) + max_new_tokens + k) // 16)
+    engine = new_engine(target, small if k else None, pages * len(asked), share)
     requests = [Request(prompt, sampler, seed, max_new_tokens, k=k) for seed, prompt in asked]
-    for request in requests:
+    for i, request in enumerate(requests):
+        if in_place:
+            engine.target = InPlace(target, engine.pages)
+            request.table = list(range(i * pages, (i + 1) * pages))
         engine.submit(request)
-    found = {"tokens": 0, "seconds": [], **{part: [] for part in PARTS}}
     spent, now = dict.fromkeys(PARTS, 0.0), clock(target.device)
+    found = {"tokens": 0, "seconds": [], **{part: [] for part in PARTS}}
 
     def watch(part, owner, name):
         run = getattr(owner, name)
@@ -207,57 +221,56 @@ def run_together(target, small, asked, k, sampler, max_new_tokens, share=None):
         watch(part, engine.target, name)
     if k:
         watch("drafting", engine.drafter, "draft")
+    engine.round()  # reads the prompts
     while True:
         spent.update(dict.fromkeys(PARTS, 0.0))
         synchronize(target.device)
         start = now()
         streamed = engine.round()
         synchronize(target.device)
-        seconds = now() - start
-        if "first_ms" not in found:
-            found["first_ms"] = 1e3 * seconds
-            continue
+        spent["seconds"] = now() - start
         if any(request.ended for request in requests):
-            break
+            return found | {name: sum(getattr(request, name) for request in requests)
+                            for name in ("accepted", "tested")}
         found["tokens"] += sum(len(tokens) for _, tokens in streamed)
-        for name, part in {"seconds": seconds, **spent}.items():
+        for name, part in spent.items():
             found[name].append(part)
-    return found | {name: sum(getattr(request, name) for request in requests)
-                    for name in ("accepted", "tested")}
 
 
-def sweep(target, small, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, laps=5,
-          max_new_tokens=64, texts=TEXTS, table=None):
-    """{requests: {K, "by load" or "4-gram K": {..}}}: every number of requests with every K, in
-    turn; table: the drafter of COUNTED, if it takes part.
+def sweep(target, table, prompts, sampler, requests=REQUESTS, drafts=DRAFTS, laps=3,
+          max_new_tokens=64, texts=TEXTS):
+    """{requests: {0, "4-gram K", "4-gram by load" or one of these "in place": {..}}}: every number
+    of requests with every K, in turn. table: the drafter.
 
-    So many texts in each cell, or as many as requests: fewer requests come in several batches, so
-    that no cell hangs on one text. What `load_rule` asks for is measured first, on prompts of its
-    own: the second half. See `summary`.
+    So many texts in each cell, or as many as requests: fewer requests come in several batches.
+    What `load_rule` asks for is measured first, on prompts of its own: the second half. See
+    `summary`.
     """
     half = len(prompts) // 2
 
-    def cell(n, asked, drafter, k, rule):
-        return [run_together(target, drafter, asked[begin:begin + n], k, sampler, max_new_tokens,
-                             rule) for begin in range(0, max(n, texts), n)]
-
     def in_turn(cells, asked, laps):
-        """cells: {name: its drafter, K, and who gets how many of them}."""
+        """cells: {name: what run_together is told}."""
         names = list(cells)
-        runs = {n: {name: [] for name in names} for n in requests}
+        runs = {n: {} for n in requests}
         for lap in range(laps):  # outside: a slow minute of the machine hits a lap of all
             for n in requests:
                 for name in names[lap % len(names):] + names[:lap % len(names)]:
-                    runs[n][name].append(cell(n, asked, *cells[name]))
+                    k, *how = cells[name]
+                    if n == 1 and how == [None, True]:
+                        continue  # one reader has little to copy
+                    runs[n].setdefault(name, []).append([
+                        run_together(target, table, asked[begin:begin + n], k, sampler,
+                                     max_new_tokens, *how) for begin in range(0, max(n, texts), n)])
         return {n: {name: summary(laps, n) for name, laps in row.items()}
                 for n, row in runs.items()}
 
     gc.collect()
     gc.freeze()  # else a collection of everything hits some lap in the middle
-    asked, cells = list(enumerate(prompts)), {k: (small, k, None) for k in drafts}
-    cells[BY_LOAD] = small, max(drafts), load_rule(in_turn(cells, asked[half:], min(3, laps)))
-    if table:
-        cells |= {name: (table, k, None) for k, name in COUNTED.items()}
+    asked, cells = list(enumerate(prompts)), {COUNTED[k]: (k,) for k in drafts}
+    before = in_turn(cells, asked[half:], 1)
+    cells[BY_LOAD] = max(drafts), load_rule({n: dict(zip(drafts, row.values(), strict=True))
+                                             for n, row in before.items()})
+    cells |= {IN_PLACE.format(COUNTED[k]): (k, None, True) for k in drafts if k < 8}
     return in_turn(cells, asked[:half], laps)
 
 
@@ -281,8 +294,8 @@ def summary(laps, n):
     """What several laps with n requests found; a lap is a list of runs.
 
     tokens_per_second: over all requests; laps: the same, of each lap by itself; round_ms,
-    drafting_ms, forward_ms, caches_ms, copying_ms, first_ms: of a round, of its PARTS, of the round
-    that reads the prompts; tau: tokens of a request in a round; accepted, tested: drafts.
+    drafting_ms, forward_ms, caches_ms, copying_ms: of a round, of its PARTS; tau: tokens of a
+    request in a round; accepted, tested: drafts.
     """
     def of(name):
         return sum(run[name] for run in laps[0])
@@ -298,8 +311,7 @@ def summary(laps, n):
             "round_ms": 1e3 * fastest("seconds") / rounds,
             **{f"{part}_ms": 1e3 * fastest(part) / rounds for part in PARTS},
             "tau": of("tokens") / rounds / n,
-            "accepted": of("accepted"), "tested": of("tested"),
-            "first_ms": min(run["first_ms"] for lap in laps for run in lap)}
+            "accepted": of("accepted"), "tested": of("tested")}
 
 
 def speeds(found):
@@ -308,20 +320,9 @@ def speeds(found):
             for n, row in found.items()}
 
 
-def by_parts(found, n, k):
-    """Milliseconds of a round of n requests with k drafts each, by parts -> {part: ms}. A machine
-    that was measured before its forward's parts were has none."""
-    line = found[n][k]
-    return {"copying pages": line["copying_ms"],
-            "attention": line["caches_ms"] - line["copying_ms"],
-            "the forward's other work": line["forward_ms"] - line["caches_ms"],
-            "drafting": line["drafting_ms"],
-            "judging, rest": line["round_ms"] - line["forward_ms"] - line["drafting_ms"]}
-
-
 def near_the_best(found):
     """{requests: tokens a second by load, over those of the best fixed K, 0 included}."""
-    return {n: row[BY_LOAD] / max(speed for k, speed in row.items() if k in DRAFTS)
+    return {n: row[BY_LOAD] / max(row[name] for name in COUNTED.values() if name in row)
             for n, row in speeds(found).items()}
 
 
@@ -336,32 +337,28 @@ def load_sweeps(folder=MEASURED):
     return found
 
 
-def load_table(found, requests=None):
-    """Head and rows: tokens a second of all together / milliseconds for which each one waits for a
-    token, on average. requests: which rows; default all."""
-    fast = speeds(found)
-    return (["requests", *(f"K = {name}" if name in DRAFTS else name for name in fast[1])],
-            [[n, *(f"{speed:.0f} / {1e3 * n / speed:.1f}" for speed in fast[n].values())]
-             for n in requests or fast])
+def three_prices(found):
+    """What a round costs: the milliseconds that are paid once, for each reader, for each of the
+    table's drafts. Fitted to all crowds and K, each error as a part of its round."""
+    cells = [([1, n, n * k], row[name]["round_ms"]) for n, row in found.items()
+             for k, name in COUNTED.items() if name in row]
+    parts, rounds = map(np.array, zip(*cells, strict=True))
+    return np.linalg.lstsq(parts / rounds[:, None], np.ones(len(rounds)))[0].tolist()
 
 
 def print_sweep(found):
-    """Tokens a second and waiting times; what a round takes, and what it brings."""
-    print("\ntokens a second of all together / milliseconds for which each waits for a token\n")
-    print_table(*load_table(found))
-    print("\nmilliseconds of a round / tokens of a request in it\n")
-    print_table(["requests", *next(iter(found.values()))],
-                [[n, *(f"{line['round_ms']:.1f} / {line['tau']:.2f}" for line in row.values())]
-                 for n, row in found.items()])
-    print("\nby load, of the best fixed K: " + ", ".join(
-        f"{n}: {part:.1%}" for n, part in near_the_best(found).items()))
+    """A line for each cell."""
+    print_table(["requests", "drafts", "tokens a second", "ms of a round", "tokens of a request"],
+                [[n, name, f"{line['tokens_per_second']:.0f}", f"{line['round_ms']:.2f}",
+                  f"{line['tau']:.2f}"] for n, row in found.items() for name, line in row.items()])
+    print("by load, of the best fixed K:", near_the_best(found))
 
 
 def main(argv=None):
     p = cli.parser(__doc__, retrain=False)
     cli.target_flags(p)
     p.add_argument("--temperature", type=float, default=1.0, help="0 is greedy")
-    p.add_argument("--laps", type=int, default=5, help="how often each cell has its turn")
+    p.add_argument("--laps", type=int, default=3, help="how often each cell has its turn")
     p.add_argument("--save", type=Path, help="write what was measured into this JSON file")
     args = p.parse_args(argv)
     if args.laps < 1:
@@ -371,11 +368,10 @@ def main(argv=None):
         cli.writable(args.save)
     dataset, device = cli.setup(args)
     target = for_decoding(get_gpt(args.size, dataset, device), args.precision)
-    small = for_decoding(get_gpt("draft", dataset, device), args.precision)
     prompts = held_out_prompts(dataset, 2 * max(REQUESTS))
     begin = time.perf_counter()
     plain_ms = plain_loop_ms(target, prompts, sampler, args.laps)
-    found = sweep(target, small, prompts, sampler, laps=args.laps, table=counted(dataset))
+    found = sweep(target, counted(dataset), prompts, sampler, laps=args.laps)
     setting = {"machine": machine(device), "precision": precision_of(target),
                "torch": torch.__version__, "temperature": args.temperature, "laps": args.laps,
                "plain_loop_ms": plain_ms,

@@ -1,7 +1,5 @@
-"""What the lesson on the engine draws: a forward's rows, the pages, what drafts bring and
-cost."""
+"""What the lesson on the engine draws: a forward's rows, the pages, what a reader pays."""
 
-from nanogpt.engine_room import speeds
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
@@ -14,7 +12,6 @@ from nanogpt.pictures.plots import (
     canvas,
     draw_cells,
     new_axes,
-    plain_frame,
     plt,
     tint,
     visible,
@@ -43,6 +40,7 @@ def draw_forward(scene, text_of, notes):
     for line, (name, seen) in enumerate(scene.items()):
         rows = seen.read + seen.drafted
         draw_cells(ax, 0, [text_of(token).replace("\n", NEWLINE) for token in rows], fate(seen), x)
+        ax.hlines(0.4, x + len(seen.read) + seen.accepted, x + len(rows), color=INK)
         ax.hlines(-0.3, x + 0.1, x + len(rows) - 0.16, color=INK, linewidth=1.5)  # the bracket
         ax.text(x + len(rows) / 2, -0.5, name, va="top", ha="center", **MONO)
         wrote = "".join(visible(text_of(token)) for token in seen.tokens)
@@ -51,7 +49,7 @@ def draw_forward(scene, text_of, notes):
                 fontsize=10, parse_math=False)
         x += len(rows)
     for place, color, meaning in ((0, FAINT, "prompt"), (4.5, ORANGE, "root"),
-                                  (8, BLUE, "accepted draft"), (15, GREY, "rejected draft")):
+                                  (8, BLUE, "accepted draft"), (15, GREY, "struck: rejected")):
         key(ax, place, -1.55, color, meaning)
     return canvas(ax, f"One forward of {x} rows serves four requests", (-0.3, x + 0.3),
                   (-2.1 - 0.9 * len(scene), 1.1))
@@ -62,7 +60,7 @@ def draw_pages(scene, size, count, text_of, who):
     and who has each page of it.
 
     scene: {name: Seen}; size: rows of a page; count: pages; text_of(token); who: its name. Colours
-    as in draw_forward; filled: the row stays.
+    as in draw_forward; filled: the row stays. A bar stands where the text ends, if it has ended.
     """
     ax, seen, width = new_axes(height=2.9), scene[who], size + 1
     tokens, colors = seen.past + seen.read + seen.drafted, [FAINT] * len(seen.past) + fate(seen)
@@ -78,6 +76,10 @@ def draw_pages(scene, size, count, text_of, who):
             if has:
                 ax.text(x + 0.47, 0.4, visible(text_of(tokens[place]).replace("\n", NEWLINE)),
                         ha="center", va="center", **MONO)
+    if seen.ended:  # behind the first row that does not stay: a text's last token is unread
+        end = kept + kept // size + 0.97
+        ax.plot([end, end], [-0.2, 1], color=INK, linewidth=3)
+        ax.text(end, 1.1, "the text ends", fontsize=10)
     for place, color, meaning, strength in (
             (0, FAINT, "read before", 0.35), (6, ORANGE, "root", 0.35),
             (9.5, BLUE, "accepted, stays", 0.35), (17.5, BLUE, "accepted, does not stay", 0)):
@@ -97,21 +99,22 @@ def draw_pages(scene, size, count, text_of, who):
                   (-0.3, len(seen.table) * width), (-5.1, 2))
 
 
-def draw_crowd(found, cells):
-    """How many times as many tokens a second drafts bring as none, by K, a line for each number of
-    readers, with a dot on its best. found: as engine_room.sweep has it; cells: {K: its name there}.
+def draw_prices(parts):
+    """What one reader pays of a round with four drafts, and how many plain rounds that is; a bar
+    for each number of readers.
+
+    parts: {readers: the milliseconds of his share of what is paid once, his own, his drafts'}.
     """
-    ax = new_axes(height=3.2)
-    for i, (n, row) in enumerate(speeds(found).items()):
-        gains = {k: row[name] / row[0] for k, name in cells.items()}
-        color, best = tint(FAMILIES["4-gram"], 0.4 + 0.2 * i), max(gains, key=gains.get)
-        ax.plot(*zip(*gains.items(), strict=True), color=color, linewidth=2)
-        ax.scatter(best, gains[best], s=70, color=color, zorder=3)
-        ax.annotate(f"{gains[best]:.1f}x", (best, gains[best]), (0, 8 if i < 3 else -19),
-                    ha="center", textcoords="offset points", fontsize=10)
-        ax.text(max(gains) + 0.25, gains[max(gains)], f"{n} reader{'s' * (n > 1)}", va="center")
-    ax.set_xticks(list(cells))
-    ax.set_xlim(0, 10.4)
-    ax.margins(y=0.12)
-    return plain_frame(ax, "The larger the crowd, the shorter the best chain",
-                       "drafts for each reader", "times as fast as without")
+    ax, says = new_axes(height=2.6), ("paid once", "for the reader", "for four drafts")
+    for y, (n, (once, reader, drafts)) in enumerate(parts.items()):
+        left = 0.0
+        for i, ms in enumerate((once, reader, drafts)):
+            ax.barh(y, ms, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
+                    edgecolor="white", label=None if y else says[i])
+            left += ms
+        ax.text(0, y - 0.32, f"{n} reader{'s' * (n > 1)}", va="bottom")
+        ax.text(left + 0.05, y, f"{left:.1f} ms: {left / (once + reader):.1f} plain rounds",
+                va="center", fontsize=10)
+    ax.legend(loc="lower center", ncols=3, fontsize=9, frameon=False, handlelength=1)
+    return canvas(ax, "Four drafts look small alone, and large in a crowd",
+                  (0, 1.6 * sum(parts[min(parts)])), (y + 0.9, -0.75))
