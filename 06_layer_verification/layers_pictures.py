@@ -13,7 +13,6 @@ from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
 from layer_verification import LayerVerification
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -81,7 +80,7 @@ def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False):
     over = bool(capacity) and flow > capacity + 1e-9
     say(ax, x[30], at, two_digits(flow) + limit, zorder=5, color=RED if over else INK,
         fontweight="bold" if over else "normal",
-        path_effects=[withStroke(linewidth=3, foreground="white")])
+        path_effects=[withStroke(linewidth=9 if drawn else 3, foreground="white")])
     if loud:
         say(ax, x1 + 0.02, at, two_digits(capacity - flow) + " missing", color=RED,
             fontweight="bold")
@@ -122,7 +121,7 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
             if k > 1 and shares[z]:
                 draw_pipe(ax, (1, y), (2, mouth[y]), shares[z])
     if unseen:
-        say(ax, 0.5, level[-1] + 0.27, f"hatched: {two_digits(unseen)} unseen", color=FAINT)
+        say(ax, 0.5, level[-1] + 0.34, f"hatched: {two_digits(unseen)} unseen", color=FAINT)
     if k == 1:
         draw_node(ax, (-0.12, ends.mean()), behind, GREY)
         say(ax, last + 0.17, ends.mean(), two_digits(out.sum()), color=BLUE, fontsize=17,
@@ -230,23 +229,21 @@ def draw_ends(trees, node, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_lengths(ax, found, marked, title):
-    """Tokens a round over the drafts of a chain, by chapter 01's rule (dashed) and by block
-    verification; at the marked lengths, by how many percent these are more.
+def draw_gains(ax, curves, measured, title):
+    """By how many percent a block has more tokens, over the overlap of p and q.
 
-    found: {drafter: of layers_room.gains_by_length}, the best drafter last.
+    curves: three of {drafts: (overlaps, percent)}, the middle one in blue; measured: two of
+    {drafter: (overlap, percent)}, of as many drafts as that.
     """
-    for up, (name, gains) in enumerate(found.items()):
-        color = FAMILIES[name]
-        for judge, rule in enumerate(("token by token", f"{name},\nas a block")):
-            line = [of_both[judge] for of_both in gains.values()]
-            ax.plot([*gains], line, ("o--", "o-")[judge], color=color, markersize=4)
-            say(ax, max(gains) + 0.3, line[-1], rule, ha="left", color=color)
-        for K in marked:
-            say(ax, K - 0.8 * up, gains[K][up] + (-0.45, 0.35)[up], f"+{gains[K][2]:.0f} %",
-                color=color, fontweight="bold")
-    ax.set(xlim=(0.5, 16.8), ylim=(1.4, 7.9))
-    return plain_frame(ax, title, ylabel="tokens a round")
+    for (K, (x, y)), color in zip(curves.items(), (FAINT, BLUE, FAINT), strict=True):
+        ax.plot(x, y, color=color)
+        say(ax, x[y.argmax()] - 0.03, max(y) + 2, f"{K} drafts", color=color)
+    for (name, (x, y)), up in zip(measured.items(), (1, -1), strict=True):
+        ax.plot(x, y, "o", color=BLUE)
+        say(ax, x + 0.05, y + 2.2 * up, name, ha="right", color=BLUE)
+    ax.set(xlim=(0, 1), ylim=(0, 40))
+    ax.set_xticks([0, 0.5, 1], ["0\nhopeless", ".5", "1\nperfect"])
+    return plain_frame(ax, title, "overlap of p and q", "more tokens as a block, %")
 
 
 def draw_prices(ax, one, two, title, price):

@@ -205,27 +205,6 @@ def error_by_text(texts, values):
     return (np.square(off).sum() * len(off) / (len(off) - 1)) ** 0.5 / len(values)
 
 
-def gains_by_length(texts, lengths):
-    """{K: tokens of a round by chapter 01's rule and by block verification, by how many percent
-    these are more, the standard error of that, and the share of the chains on which they are fewer}
-    on chains that are cut after K drafts.
-
-    texts: of recorded_trees, a list for each; chains shorter than the longest length are left out.
-    """
-    texts = [[tree for tree in text if len(tree[0].parents) > max(lengths)] for text in texts]
-    found = {}
-    for K in lengths:
-        cut = [(shape_of((*range(-1, K),)), *(x[:, :K + 1] for x in arrays))
-               for text in texts for _, *arrays in text]
-        tau = tau_by_tree({name: RULES[name] for name in ("TV + RRS", "BV")}, cut)
-        before, after = tau["TV + RRS"], tau["BV"]
-        ratio = after.mean() / before.mean()
-        error = error_by_text(texts, after - ratio * before) / before.mean()
-        found[K] = (before.mean(), after.mean(), 100 * (ratio - 1), 100 * error,
-                    (after < before - 1e-9).mean())
-    return found
-
-
 def cut_paths(trees, first, second):
     """Two chains, cut after so many drafts on the first and on the second -> trees of that shape.
 
@@ -406,6 +385,18 @@ def drafts_accepted(rule, p, q, K):
         return rule(drafted, [q] * K, p.expand(K + 1, -1), dice)[0]
 
     return sum(n * chance for n, chance in outcomes(run))
+
+
+def tokens_by_rule(p, q, K):
+    """Tokens a round token by token and as a block, exactly. Both are sums of averages over the
+    drafts: of the overlap's powers, and of the scores. Arguments of drafts_accepted, as arrays."""
+    overlap, scores, chances, block = np.minimum(p, q).sum(), np.ones(1), np.ones(1), 1.0
+    for _ in range(K):
+        # With every token behind every chain: V times as many chains.
+        scores = score(scores[:, None], p, q).ravel()
+        chances = np.outer(chances, q).ravel()
+        block += scores @ chances
+    return sum(overlap ** i for i in range(K + 1)), block
 
 
 def print_changes(shape, changes):

@@ -154,6 +154,10 @@ def test_block_verification_in_chapter_01s_loop():
     by_arrays, mine, chapter_01 = zip(*lengths, strict=True)
     assert mine == pytest.approx(by_arrays)
     assert mine[:2] == pytest.approx((0.6, 1.0)) and chapter_01[:2] == pytest.approx((0.6, 0.96))
+    # As sums of averages, each with the target's own token.
+    sums = [bench.tokens_by_rule(p.numpy(), q.numpy(), K) for K in (1, 2, 3, 4)]
+    assert sums == [pytest.approx((one + 1, block + 1))
+                    for one, block in zip(chapter_01, mine, strict=True)]
 
 
 @pytest.mark.parametrize("K", [2, 4])
@@ -166,19 +170,12 @@ def test_block_verification_gains_nothing_where_drafts_are_picked(K):
     assert mine == pytest.approx(sum(0.6 ** i for i in range(1, K + 1)))
 
 
-def test_gains_by_length_are_of_chains_cut_after_so_many_drafts():
-    rows = np.random.default_rng(1).dirichlet(np.ones(3), (2, 5, 1, 4))
-    shape = shape_of((-1, 0, 1, 2))
-    short = shape_of((-1, 0)), np.array([[0, 1]]), *rows[:, 0, :, :2]
-    chains = [(shape, np.array([[0, 1, 2, i % 3]]), *rows[:, i]) for i in range(5)]
-    found = bench.gains_by_length([chains[:2], [short, *chains[2:]]], (1, 3))
-    assert found[1][2:] == pytest.approx((0, 0, 0))  # one draft: the two rules are one
-    tau = bench.tau_by_tree(bench.RULES, chains)
-    assert found[3][:3] == pytest.approx(bench.gain_by_tree(tau["TV + RRS"], tau["BV"])[:3])
+def test_two_rules_are_compared_on_the_same_chains():
     assert bench.error_by_text(["ab", "cd"], np.array([1, 3, 5, 7])) == 2  # 4 above, 4 below
     # By hand: a half and twice as many more, of a mean of 2; and where p is q, all and one more.
     assert bench.gain_by_tree(np.array([1, 3]), np.array([3, 9])) == pytest.approx((2, 6, 200, 100))
-    equal = bench.tau_by_tree(bench.RULES, [(*chains[0][:2], rows[0, 0], rows[0, 0])])
+    rows, tokens = np.random.default_rng(1).dirichlet(np.ones(3), (1, 4)), np.array([[0, 1, 2, 0]])
+    equal = bench.tau_by_tree(bench.RULES, [(shape_of((-1, 0, 1, 2)), tokens, rows, rows)])
     assert equal["BV"] == pytest.approx([4])
 
 
