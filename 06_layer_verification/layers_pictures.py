@@ -16,7 +16,6 @@ from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
-    GREEN,
     GREY,
     INK,
     RED,
@@ -151,7 +150,7 @@ def draw_bar(ax, y, parts, height, color, write, strong=(), above=False):
                 linewidth=width > 0.02)
         if above and 0.03 < width < 0.1:
             say(ax, at + width, y - 0.75 * height, f"{name} {write(width)}", ha="right")
-        elif width > 0.03:
+        elif width > 0.025:
             say(ax, at + width / 2, y, f"{name}\n{write(width)}" if width > 0.1 else name,
                 color="white" if full else INK,
                 rotation=0 if width > 0.02 * len(name) else 90)
@@ -212,7 +211,7 @@ def draw_ends(trees, node, title):
 
     kept = [f"{ends[int(node)] / ends[:3].sum():.2f}"[1:] for _, _, ends in trees]
     assert len({*kept}) == 1
-    line(-0.09, "drawn\nbelow", "the\nframe", color=FAINT)
+    line(-0.09, "drawn\nbelow", "layer 1\nis asked", color=FAINT)
     say(ax, 1.4, -0.09, f"always\n{kept[0]} of it", color=BLUE, fontweight="bold")
     for drawn, chance, ends in trees:
         middle, asked, parts = y + chance / 2, ends[:3].sum(), dict(zip(NODES, ends, strict=True))
@@ -246,18 +245,19 @@ def draw_gains(ax, curves, measured, title):
     return plain_frame(ax, title, "overlap of p and q", "more tokens as a block, %")
 
 
-def draw_prices(ax, one, two, title, price):
-    """Tokens a round of one chain and of two, over what is paid. -> Axes
+def draw_prices(ax, rows, title):
+    """By how many percent a round has more tokens, a bar; and by how many it takes longer, a dot
+    for each hour. -> Axes
 
-    one, two: {how much is paid: tokens of each round (n,)}; price: what it is.
+    rows: {what is done: (more tokens, [how much longer, in each hour])}
     """
-    names = {"two chains, GBV": (two, GREEN), "one chain, as a block": (one, BLUE)}
-    for name, (line, color) in names.items():
-        ax.plot(list(line), [x.mean() for x in line.values()], "o-", color=color, linewidth=2.5,
-                label=name)
-    ax.legend(loc="lower right", frameon=False, labelcolor="linecolor")
-    ax.set_xticks(list(one))
-    return plain_frame(ax, title, price, "tokens a round")
+    for y, (what, (tokens, hours)) in enumerate(rows.items()):
+        ax.barh(y, tokens, 0.4, color=tint(BLUE, 0.6))
+        ax.plot(hours, [y] * len(hours), "o", color=INK, markersize=8)
+        say(ax, 0, y - 0.36, f"{what}: {tokens:.0f} % more tokens", ha="left")
+    ax.set(ylim=(len(rows) - 0.6, -0.6))
+    ax.set_yticks([])
+    return plain_frame(ax, title, "dots: by how many percent a round takes longer, in four hours")
 
 
 # ---------------------------------------------------------------- the round of the step page

@@ -48,7 +48,7 @@ from chain_specdec import (
 )
 from conditional_marginals import BlockLevels  # chapter 05
 from dual_draft_routing import HeadDraft, HeadLevels, RoutedLevels  # chapter 03
-from global_resolution import GR, CappedGR
+from global_resolution import GR, CappedGR, DistinctGR
 from heads_grow import grow_drawn_head  # chapter 03
 from iid_grow import grow_sampled, grow_sampled_head
 from iid_trees import SHAPES, SampledTreeDrafter, as_arrays, shape_of, shape_parents
@@ -67,7 +67,7 @@ from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import Tables, bias_and_length, tables
 from nanogpt.sampling import Sampler
-from single_step_rules import KSEQ, RRS, TINY, rejection_rounds, smallest_rho
+from single_step_rules import KSEQ, RRS, rejection_rounds, smallest_rho
 from text_table import NgramDraft, NgramLevels  # chapter 01
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
@@ -122,6 +122,14 @@ def two_chains(name, contest=(4,)):
                 proof=(1,) if "GR" in name else (1, 2), grow=grow_sampled)
 
 
+def distinct(name, lift):
+    """Two chains of the same drafter, as chapter 02 draws them: their first drafts differ."""
+    return Loop(f"two chains of {{}}, never repeating, {name} + GR", lambda m, k, sampler, dice:
+                TreeDrafter(gpt_levels(m), (2,) + (1,) * (k - 1), Sampler(
+                    sampler.temperature, 20, sampler.top_p), dice), speculate,
+                lift(DistinctGR), budgets=(4,), contest=(4,), family="57K GPT", drawn=True)
+
+
 def one_chain(name, contest=(4,)):
     return Loop(f"chain of {{}}, {name}", sampled("multi-chain", 1), speculate, RULES[name],
                 budgets=(4,), contest=contest, family="57K GPT", drawn=True,
@@ -137,6 +145,7 @@ def judged_as_a_block(who, levels, contest, grow=None, family=None):
 
 LOOPS = [two_chains("LV + K-SEQ", (2, 3, 4, 6)), *map(two_chains, (
     "TV + K-SEQ", "LV + RRS", "TV + RRS", "LV + GR", "TV + GR", "TRV", "GBV")),
+    distinct("LV", LayerVerification), distinct("TV", TokenVerification),
     # One rule in two loops: chapter 01's, which pays for nothing else, and chapter 02's.
     Loop("chain of {}, block verification", lambda m, k, sampler, dice: GPTDraft(m.small),
          speculate_chain, block_verification, budgets=(4, 8), contest=(4, 6, 8, 12),
@@ -216,21 +225,6 @@ def cut_paths(trees, first, second):
     cut = shape_of((-1, *(rows.index(max(v - 2, 0)) for v in rows[1:])))
     return [(cut, *(x[:, rows] for x in arrays))
             for shape, *arrays in trees if len(shape.parents) == whole]
-
-
-def worth_of_a_second(trees):
-    """The tokens that one more candidate beside the first adds to a round, if it may not repeat
-    it (n,): multi-round rejection offers it where the first was rejected. Without coins.
-
-    trees: of recorded_trees; of the first candidate the token is used, of the second none.
-    """
-    found = []
-    for _, tokens, draft, target in trees:
-        q, p, first = draft[0, 0], target[0, 0], tokens[0, 1]
-        left, offered = np.maximum(p - q, 0), np.where(np.arange(len(q)) == first, 0, q)
-        left, offered = (x / max(x.sum(), TINY) for x in (left, offered))
-        found.append((1 - min(1, p[first] / q[first])) * np.minimum(left, offered).sum())
-    return np.array(found)
 
 
 def print_same_trees(results):
@@ -518,6 +512,10 @@ WRONG = {
             "iterations = 8", "iterations = 1", "np.minimum(flow, self.target)", "flow"),
         "the flow is repaired, and what is accepted is not": (
             "iterations = 8", "iterations = 1", CHOSEN, "chosen(self.weight, slots)"),
+    }),
+    "DistinctGR": slips(DistinctGR, {
+        "a set's probability is that of draws that may repeat": (
+            "np.maximum(self.draft @ left.T, TINY)", "1"),
     }),
     "inclusion_scores": slips(inclusion_scores, {
         "leaves have a part in A: lossless, but shorter": ("layer.inner", "layer.rows"),

@@ -61,7 +61,9 @@ def test_no_method_of_any_chapters_table_is_missing():
     assert len(found) == sum(len(loop.contest) for c in chapters() for loop in c.loops)
 
 
-YOUNGER = {("06", f"one head, two chains of {{}}, {rule}") for rule in ("GBV", "TRV")}
+YOUNGER = {("06", name + rule) for name, rules in (
+    ("one head, two chains of {}, ", ("GBV", "TRV")),
+    ("two chains of {}, never repeating, ", ("TV + GR", "LV + GR"))) for rule in rules}
 # loops that no stored contest holds yet, in chapters of which it holds others
 
 
