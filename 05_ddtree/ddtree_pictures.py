@@ -4,7 +4,6 @@ Blue is what is kept (here: the root and the nodes of the tree), grey what is no
 """
 
 from math import prod
-from textwrap import fill
 
 import torch
 
@@ -76,18 +75,17 @@ def draw_drafter(context, log_probs, text_of_token, after):
 # ---------------------------------------------------------------- toys
 
 
-def draw_toys(found):
-    """How often token 0 comes out of six rounds, beside its probability -> the Axes. found: of
-    ddtree_room.toys."""
-    ax = new_axes(width=8.4, height=3.5)
-    for x, (name, (chapter, written, _, p)) in enumerate(found.items()):
-        ax.bar(x, written, 0.52, color=tint(RED, 0.75))
-        ax.bar(x, p[0], 0.52, color=tint(BLUE, 0.75))
-        ax.plot([x - 0.31, x + 0.26], 2 * [p[0]], color=INK, linewidth=2.2)
-        ax.text(x - 0.33, p[0], two_digits(p[0]).rstrip("0"), ha="right", va="center")
-        ax.text(x, written + 0.02, two_digits(written), ha="center", color=RED)
-        ax.text(x, -0.04, f"{chapter}:\n" + fill(name, 13), ha="center", va="top")
-    return canvas(ax, "Six bugs: t comes too often (red)", (-0.55, len(found) - 0.5), (-0.5, 1.12))
+def draw_theorem(title, parts):
+    """Vectors side by side, a bar for t and one for s -> the Axes. parts: {name: ((2,), colour)}"""
+    ax = new_axes(width=8.4, height=3.4)
+    for x, (name, (row, color)) in enumerate(parts.items()):
+        ax.text(x + 0.2, -0.66, name, ha="center", va="top")
+        for i, (token, share) in enumerate(zip("ts", row, strict=True)):
+            ax.bar(x + 0.4 * i, share, 0.36, color=tint(color, 0.75))
+            ax.text(x + 0.4 * i, max(share, 0) + 0.03, f"{share:.2f}", ha="center")
+            ax.text(x + 0.4 * i, -0.5, token, ha="center", va="top", **MONO)
+    ax.axhline(0, color=INK, linewidth=1)
+    return canvas(ax, title, (-0.3, len(parts) - 0.3), (-1.05, 1.15))
 
 
 def draw_hole(title, rows):
@@ -109,16 +107,6 @@ def draw_hole(title, rows):
         ax.text(0, y + 0.95, left)
         ax.text(25, y + 0.95, right, ha="right", color=color)
     return canvas(ax, title, (0, 25), (y - 0.2, 1.7))
-
-
-def print_mended(wrong, right):
-    """What is accepted in the toys, before and after the judge is told, and what then comes out.
-
-    wrong, right: of ddtree_room.toys.
-    """
-    for said, found, k in (("in chapter", right, 0), ("accepted, as it was", wrong, 2),
-                           ("accepted, mended", right, 2), ("t, mended", right, 1)):
-        print(f"{said:20}", *(f"{x[k] if k == 0 else two_digits(x[k]):>5}" for x in found.values()))
 
 
 # ---------------------------------------------------------------- the heap
