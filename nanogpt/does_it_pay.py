@@ -52,11 +52,11 @@ from nanogpt.three_numbers import alpha_of
 # seeds are the same, but rounding is not, so at the first near tie a text parts from the other
 # machine's. one_loop/: on 72 prompts, on the EPYC chains and trees of all drafters in chapter 02's
 # loop (epyc.json), and chapter 01's loop beside it, with a few shapes (loops.json, and in a quiet
-# hour loops_faster.json), and with picked chains in both, at T = 0, too (one_hour.json); what
-# chapters 03 to 05 end on, on an EPYC (chapters.json) and, without the bare slots, on the Xeon
-# (xeon.json). trained/: chapter 01's loop on the Xeon, with the weights
-# that come along (usual.json), and with target and drafters trained four times as long
-# (longer.json; greedy.json: chains and trees at T = 0, in chapter 02's loop).
+# hour loops_faster.json), and with picked chains in both, at T = 0, too (one_hour.json), there
+# again with deeper trees (zero.json); what chapters 03 to 05 end on, on an EPYC (chapters.json)
+# and, without the bare slots, on the Xeon (xeon.json). trained/: chapter 01's loop on the Xeon,
+# with the weights that come along (usual.json), and with target and drafters trained four times as
+# long (longer.json; greedy.json: chains and trees at T = 0, in chapter 02's loop).
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
