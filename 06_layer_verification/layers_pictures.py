@@ -209,15 +209,14 @@ def draw_ends(trees, node, title):
         for x, text in zip((-0.1, 1.14, 1.4), texts, strict=False):
             say(ax, x, y, text, **look)
 
-    kept = [f"{ends[int(node)] / ends[:3].sum():.2f}"[1:] for _, _, ends in trees]
-    assert len({*kept}) == 1
-    line(-0.09, "drawn\nbelow", "layer 1\nis asked", color=FAINT)
-    say(ax, 1.4, -0.09, f"always\n{kept[0]} of it", color=BLUE, fontweight="bold")
+    line(-0.09, "drawn\nbelow", "what\nis left", color=FAINT)
+    say(ax, 1.4, -0.09, f"node {node}\ntakes", color=BLUE, fontweight="bold")
     for drawn, chance, ends in trees:
         middle, asked, parts = y + chance / 2, ends[:3].sum(), dict(zip(NODES, ends, strict=True))
         draw_bar(ax, middle, parts, 0.95 * chance, BLUE, short, (node,))
-        ax.plot([0, asked, asked, 0, 0], middle + chance * np.array([1, 1, -1, -1, 1]) * 0.475,
-                color=INK, linewidth=2)
+        left, right = -0.005, asked + 0.005  # the frame hides no part of the bar
+        ax.plot([left, right, right, left, left],
+                middle + chance * np.array([1, 1, -1, -1, 1]) * 0.475, color=INK, linewidth=2)
         line(middle, f"{drawn}\n({short(chance)})", short(asked))
         say(ax, 1.4, middle, short(parts[node]), color=BLUE, fontweight="bold")
         mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
