@@ -120,7 +120,8 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
             if k > 1 and shares[z]:
                 draw_pipe(ax, (1, y), (2, mouth[y]), shares[z])
     if unseen:
-        say(ax, 0.5, level[-1] + 0.34, f"hatched: {two_digits(unseen)} unseen", color=FAINT)
+        say(ax, 0, level[-1] + 0.34, f"hatched: {two_digits(unseen)}, rejected before draft 2 is "
+            "looked at", ha="left", color=FAINT)
     if k == 1:
         draw_node(ax, (-0.12, ends.mean()), behind, GREY)
         say(ax, last + 0.17, ends.mean(), two_digits(out.sum()), color=BLUE, fontsize=17,
@@ -161,7 +162,7 @@ def draw_chain(names, rows, ends, title):
     """A chain with its numbers, and below it a bar for each rule: where does the path end?
 
     names: of the root and the drafts; rows: {what: a number for each}; ends: {rule: P[the path
-    ends at each]}, of which the last is in blue.
+    ends at each]}, of which the last is in blue; the last draft is in full colour.
     """
     ax, x = new_axes(height=4.4), np.linspace(0.04, 0.96, len(names))
     ax.annotate("", (0.04, -0.42), (0.96, -0.42), arrowprops={"arrowstyle": "->", "color": FAINT})
@@ -178,8 +179,8 @@ def draw_chain(names, rows, ends, title):
     say(ax, 1.14, y - 0.75, "drafts\naccepted", color=FAINT)
     for color, (rule, parts) in zip((GREY, BLUE), ends.items(), strict=True):
         kept = sum(i * part for i, part in enumerate(parts))
-        draw_bar(ax, y, dict(zip(names, parts, strict=True)), 0.62, color,
-                 lambda part: short(round(part, 3)), above=True)
+        draw_bar(ax, y, dict(zip(names, parts, strict=True)), 0.62, color, two_digits,
+                 (names[-1],), above=True)
         say(ax, -0.06, y, rule, ha="right")
         say(ax, 1.14, y, two_digits(kept), fontsize=17, fontweight="bold")
         y += 0.8
@@ -227,21 +228,19 @@ def draw_ends(trees, node, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_gains(ax, curves, measured, title):
-    """By how many percent a block has more tokens, over the overlap of p and q.
+def draw_gains(drafts, gains, title):
+    """By how many percent a block has more tokens, over the number of drafts. -> Axes
 
-    curves: three of {drafts: (overlaps, percent)}, the middle one in blue; measured: two of
-    {drafter: (overlap, percent)}, of as many drafts as that.
+    gains: {drafter: (percent for each of `drafts`, how much higher its name stands)}, the last in
+    grey.
     """
-    for (K, (x, y)), color in zip(curves.items(), (FAINT, BLUE, FAINT), strict=True):
-        ax.plot(x, y, color=color)
-        say(ax, x[y.argmax()] - 0.03, max(y) + 2, f"{K} drafts", color=color)
-    for (name, (x, y)), up in zip(measured.items(), (1, -1), strict=True):
-        ax.plot(x, y, "o", color=BLUE)
-        say(ax, x + 0.05, y + 2.2 * up, name, ha="right", color=BLUE)
-    ax.set(xlim=(0, 1), ylim=(0, 40))
-    ax.set_xticks([0, 0.5, 1], ["0\nhopeless", ".5", "1\nperfect"])
-    return plain_frame(ax, title, "overlap of p and q", "more tokens as a block, %")
+    ax = new_axes(height=4)
+    for name, (y, higher) in gains.items():
+        color = FAINT if name == [*gains][-1] else BLUE
+        ax.plot(drafts, y, "o-", color=color, markersize=4)
+        say(ax, drafts[-1] + 0.3, y[-1] + higher, name, color=color, ha="left")
+    ax.set(xlim=(0, 15), ylim=(0, 36), xticks=range(0, 13, 2))
+    return plain_frame(ax, title, "drafts in the chain", "more tokens as a block, %")
 
 
 def draw_prices(ax, rows, title):

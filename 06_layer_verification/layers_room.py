@@ -350,7 +350,7 @@ def check(rule, p, q):
     both = sum(chance for (drafts, _, n), chance in found if drafts[0] and n == 2)
     print(f"if t is first, both are accepted with {both / q[1]:.2f}")
     print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
-    print("in the loop, with two and with three tokens, total variation: " + exactly(max(biases)))
+    print("the loop, vocabularies of 2 and 3 tokens, total variation: " + exactly(max(biases)))
 
 
 def exactly(bias):
