@@ -67,37 +67,36 @@ def draw_repair(title, target_probs, parts):
     heights = {"p, what the target wants": target_probs}
     if "rejected" in parts:
         heights["q, what the drafter proposes"] = below
+        ax.text(1, 0.2, "missing", ha="center", va="center")  # of the lesson's token 1
     for name, height in heights.items():
         ax.text(0.35, float(height[0]), name, va="center")
     ax.set_ylim(0, 0.65)
     return plain_frame(ax, title, None, "probability")
 
 
-def draw_foretold(found, alpha, *others):
-    """Tokens a round over K: measured, and by one alpha, an overlap of p and q. -> the first Axes
+def draw_foretold(found, alphas):
+    """Tokens a round over K at T = 1: measured, and by one alpha, an overlap of p and q. -> Axes
 
-    found: a stored contest, with two standard errors over the texts; alpha: the GPT's at T = 1.
-    others: (family, T, its alpha), a panel each. Texts stop where the measured ones do.
+    found: a stored contest, with two standard errors over the texts; alphas: {family: its alpha}, a
+    panel each. Texts stop where the measured ones do.
     """
-    cases = ("57K GPT", 1, alpha), *others
-    panels, worst = new_axes(height=2.7, columns=len(cases)), 0
-    panels = panels if others else [panels]
-    for ax, (family, T, overlap) in zip(panels, cases, strict=True):
+    panels, worst = new_axes(height=2.7, columns=len(alphas)), 0
+    for ax, (family, alpha) in zip(panels, alphas.items(), strict=True):
         loop = next(loop for loop in LOOPS if loop.family == family)
-        said = foretold(taus(found, T, "01", loop.name), overlap, found["tokens"])
+        said = foretold(taus(found, 1, "01", loop.name), alpha, found["tokens"])
         ks, (curve, points) = list(said), zip(*said.values(), strict=True)
         worst = max(worst, *(abs(tau / line - 1) for line, tau in said.values()))
         ax.plot(ks, curve, color=INK)
-        ax.errorbar(ks, points, [tau_error(found, T, f"01 {loop.title(k)}") for k in ks], fmt="o",
+        ax.errorbar(ks, points, [tau_error(found, 1, f"01 {loop.title(k)}") for k in ks], fmt="o",
                     color=FAMILIES[family], markersize=4, capsize=2)
         ax.set_xscale("log", base=2)
         ax.set(xticks=[1, 2, 4, 8, 16], xticklabels=[1, 2, 4, 8, 16], ylim=(0, 5))
-        ax.text(1, 4.3, f"alpha {overlap:.2f}")
-        plain_frame(ax, f"{family}, T = {T:g}", "K, drafts a round")
+        ax.text(1, 4.3, f"alpha {alpha:.2f}")
+        plain_frame(ax, family, "K, drafts a round")
     panels[0].set_ylabel("tau")
     panels[0].figure.suptitle(
         f"One number (lines) foretells tau (dots) within {worst:.0%}", x=0.02, ha="left")
-    return panels[0]
+    return panels
 
 
 def step_round(args, dataset, device, prompt):
