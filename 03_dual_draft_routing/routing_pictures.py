@@ -11,27 +11,33 @@ from nanogpt.pictures.plots import (
     ORANGE,
     PURPLE,
     RED,
+    SKY,
     new_axes,
     plain_frame,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import COUNT, LETTERS, PROMPT, STRETCHES, gain_on
+from routing_room import COUNT, LETTERS, PROMPT, SO_FAR, STRETCHES, gain_on
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
 
 COLORS = {"one head for both": BLUE, LETTERS: INK, COUNT: PURPLE, "the surer head": ORANGE,
-          PROMPT: RED, "knows p": FAINT, "the oracle": FAINT}  # the first five are in draw_found
+          PROMPT: RED, SO_FAR: SKY, "knows p": FAINT, "the oracle": FAINT}
+LINES = [*COLORS][:5]  # in draw_found
 
 
 def draw_wager(title, found, names, baseline="code head"):
-    """What each of these gains over the better head; what the last one, the oracle, has more than
-    the one before it is luck -> the Axes. found: of routing_room.replayed."""
-    ax = new_axes(height=2.5)
-    gains = [100 * gain_on(found, name, baseline, "both")[0] for name in names]
-    ax.bar_label(ax.barh(names, gains, 0.68, color=[COLORS[name] for name in names]), fmt=" %.0f")
+    """What each of these gains over the better head, with two standard errors; what the last one,
+    the oracle, has more than the one before it is luck -> the Axes. found: of
+    routing_room.replayed."""
+    ax = new_axes(height=2.8)
+    gains, errors = zip(*([100 * part for part in gain_on(found, name, baseline, "both")]
+                          for name in names), strict=True)
+    # The oracle's error, which is printed, would cross the word "luck".
+    ax.bar_label(ax.barh(names, gains, 0.68, xerr=[*errors[:-1], 0], ecolor=INK,
+                         color=[COLORS[name] for name in names]), fmt=" %.0f")
     ax.bar_label(ax.barh(names[-1], gains[-1] - gains[-2], 0.68, gains[-2], color="#E0E0E0"),
                  ["luck"], label_type="center")
     ax.invert_yaxis()
@@ -44,7 +50,8 @@ def draw_found(found, baseline="knows the kind"):
     """What each router gains over another, against how long the text keeps to a kind, with two
     standard errors -> the Axes. found: of routing_room.replayed."""
     ax, parts, places = new_axes(height=4.6), (*STRETCHES, "both"), (0, 1, 2, 3, 4.9)
-    for i, (name, color) in enumerate([*COLORS.items()][:5]):
+    for i, name in enumerate(LINES):
+        color = COLORS[name]
         gains = [gain_on(found, name, baseline, part) for part in parts]
         xs = [x + 0.05 * (i - 2) for x in places]
         means, errors = ([100 * one[which] for one in gains] for which in (0, 1))
@@ -54,11 +61,10 @@ def draw_found(found, baseline="knows the kind"):
         ax.plot(xs[:-1], means[:-1], color=color)
         ax.text(3.18, means[3] + 0.1, name, color=color, fontsize="small")
     ax.axhline(0, color=GREY)
-    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"],
-           yticks=range(-15, 1, 5), yticklabels=range(15, -1, -5))
-    return plain_frame(ax, "One head need not notice; letters notice late",
+    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"], yticks=range(-15, 1, 5))
+    return plain_frame(ax, "After a change the letters need time",
                        "tokens until the kind changes",
-                       f"% behind a router that {baseline}")
+                       f"% over a router that {baseline}")
 
 
 def draw_taught(title, pairs, one_head):

@@ -89,12 +89,9 @@ LOOPS = [
     Loop("routed heads, {} nodes", lambda m, n, sampler, dice: RoutedDrafter(drafters(m.heads, n)),
          speculate, walk, budgets=(8, 16), contest=(4, 8, 16, 32), family="two heads",
          proof=(2, 4), grow=grow_heads),
-    Loop("head 1 alone, {} nodes", lambda m, n, sampler, dice: HeadDrafter(m.heads[0], budget=n),
-         speculate, walk, budgets=(8,), contest=(8, 16), family="half of two heads",
-         proof=(2, 4), grow=grow_heads),
-    Loop("head 2 alone, {} nodes", lambda m, n, sampler, dice: HeadDrafter(m.heads[1], budget=n),
-         speculate, walk, budgets=(8,), contest=(8, 16), family="half of two heads",
-         proof=(2, 4), grow=grow_heads),
+    *(Loop(f"head {h + 1} alone, {{}} nodes", lambda m, n, sampler, dice, h=h:
+           HeadDrafter(m.heads[h], budget=n), speculate, walk, budgets=(8,), contest=(8, 16),
+           family="half of two heads", proof=(2, 4), grow=grow_heads) for h in (0, 1)),
     Loop("one head, {} nodes", lambda m, n, sampler, dice: HeadDrafter(m.head, budget=n),
          speculate, walk, budgets=(8, 16), contest=(4, 8, 16, 32), family="one head",
          proof=(2, 4), grow=grow_heads),
@@ -121,14 +118,10 @@ LOOPS = [
     Loop("one head, chain with side shoots, {} drafts", lambda m, n, sampler, dice:
          TreeDrafter(HeadLevels(m.head), best_shape(n, (0.75, 0.1)), sampler, dice), speculate,
          multi_round, budgets=(14,), contest=(10, 14), family="one head", drawn=True, proof=(2,)),
-    Loop("head 1 alone, chain of {}", lambda m, k, sampler, dice:
-         TreeDrafter(HeadLevels(m.heads[0]), (1,) * k, sampler, dice), speculate, multi_round,
-         budgets=(4,), contest=(4, 6, 8), family="half of two heads", drawn=True, greedy=True,
-         grow=grow_drawn_head),
-    Loop("head 2 alone, chain of {}", lambda m, k, sampler, dice:
-         TreeDrafter(HeadLevels(m.heads[1]), (1,) * k, sampler, dice), speculate, multi_round,
-         budgets=(4,), contest=(4, 6, 8), family="half of two heads", drawn=True, greedy=True,
-         grow=grow_drawn_head),
+    *(Loop(f"head {h + 1} alone, chain of {{}}", lambda m, k, sampler, dice, h=h:
+           TreeDrafter(HeadLevels(m.heads[h]), (1,) * k, sampler, dice), speculate, multi_round,
+           budgets=(4,), contest=(4, 6, 8), family="half of two heads", drawn=True, greedy=True,
+           grow=grow_drawn_head) for h in (0, 1)),
     Loop("routed heads, chain of {}", lambda m, k, sampler, dice:
          TreeDrafter(RoutedLevels(m.heads), (1,) * k, sampler, dice), speculate, multi_round,
          budgets=(4,), contest=(2, 4, 6, 8, 12, 16), family="two heads", drawn=True, greedy=True),
@@ -220,8 +213,9 @@ def turned(kinds, target, heads):
 
 PROMPT = "the prompt"  # for whom do its letters speak?
 LETTERS = "the letters"  # of the prompt and of the text so far
+SO_FAR = "the surest so far"  # who has promised more in all rounds
 COUNT = "the count"  # the same, but a count of letter pairs votes
-ROUTERS = ("verse head", "code head", "the surer head", "the surest so far", "its record", PROMPT,
+ROUTERS = ("verse head", "code head", "the surer head", SO_FAR, "its record", PROMPT,
            LETTERS, "knows the kind", "one head for both", "knows p", "the oracle")
 GAINS = tuple((router, other) for other in (
     "code head", "one head for both", "knows the kind", "the surer head", "its record", LETTERS)
@@ -249,7 +243,7 @@ def by_prompt(steps):
     return by_past(steps, lambda past, root: int(sum(steps[min(steps)].before) < 0))
 
 
-MEMORIES = {"the surest so far": surest_so_far, "its record": by_record, LETTERS: by_letters,
+MEMORIES = {SO_FAR: surest_so_far, "its record": by_record, LETTERS: by_letters,
             PROMPT: by_prompt}
 
 
@@ -380,10 +374,6 @@ def main(argv=None):
             print_gains(found, gains, every)
         print_opinions(known)
     print_drawn(kinds, target, heads, Sampler(1))
-    texts = [steps for _, steps in turned(kinds, target, heads)]
-    print(f"\n{len(texts)} of 48 other texts change their kind by themselves; there")
-    for router in ROUTERS:
-        print(f"{router}: {tau([rounds_by(steps, router) for steps in texts]):.2f}")
 
 
 # ---------------------------------------------------------------- what goes wrong
