@@ -1,4 +1,4 @@
-"""The chapter's pictures: the trap, the trie of two heads' trees, a real round.
+"""The chapter's pictures: the trap, the trie of two heads' trees, what it gains, a real round.
 
 Green is head 1 and pink head 2, half and half what both guessed; blue is the accepted path, orange
 the target's own token, red the mistake.
@@ -45,8 +45,30 @@ def draw_trap():
         ax.set(xticks=(0, 1), xticklabels=("draw a", "draw b, c"), yticks=(), title=title)
         ax.tick_params(length=0)
         ax.set_frame_on(False)
+    ax.yaxis.tick_right()
     ax.set(xticklabels=("1st: a", "1st: b, c"), yticks=(0.75, 0.25), yticklabels=(
         "2nd: a", "2nd: b, c"))
+
+
+def draw_gains(title, gains):
+    """How many percent more tokens one method writes than another, with two standard errors; a
+    line for each comparison, a colour for each pair of heads.
+
+    gains: {pair of heads: {comparison: (share, error)}}.
+    """
+    ax = plots.new_axes(height=4.8)
+    for i, (pair, found) in enumerate(gains.items()):
+        means, errors = zip(*found.values(), strict=True)
+        color = (plots.ORANGE, plots.BLUE)[i]
+        ax.errorbar(means, [y + i / 3 for y in range(len(means))], xerr=errors, fmt="o",
+                    color=color)
+        ax.text(0.052, i / 3, pair, color=color, va="center")
+    ax.axvline(0, color=plots.INK)
+    ax.set(yticks=[y + 0.17 for y in range(len(means))], yticklabels=found,
+           xlabel="more tokens a round")
+    ax.xaxis.set_major_formatter("{x:.0%}")
+    ax.invert_yaxis()
+    ax.figure.suptitle(title, x=0.02, ha="left", fontsize=12)
 
 
 def draw_trie(trees, scores, trie):

@@ -58,11 +58,8 @@ from nanogpt.bench import (
 from nanogpt.chapter import Loop
 from nanogpt.data import held_out_prompts
 from nanogpt.decoding import collect
-from nanogpt.exact.enumeration import (
-    outcomes,
-)
 from nanogpt.exact.slips import replaced, slips
-from nanogpt.exact.toy_models import ToyHead, ToyModel, ToyTarget, loop_bias
+from nanogpt.exact.toy_models import ToyHead, loop_bias
 from nanogpt.sampling import Dice, Sampler
 from train_heads import get_kinds  # chapter 03
 from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 02
@@ -103,12 +100,16 @@ def accepted(trees, scores, future, kind, n):
         return agreement(tree, future), mean_confidence(logs)
 
     alone = [best(scores, head) for head in range(3)]
+    surest = sorted((-score, head) for head in (0, 1) for score in scores[head][1:])[:n]
     return {"verse head": alone[0],  # the two first, for by_record
             "code head": alone[1],
             "prompt's own head": alone[kind],
             "one head for both": alone[2],
-            # Every path lies in one of the trees: the union reaches as far as the better one.
+            # Every path lies in one of the trees: the union reaches as far as the better one. A
+            # guess of both heads has two rows here, and in the surest of both.
             "side by side": max(best(scores, head, budget=n // 2) for head in (0, 1)),
+            "surest of both": max(best(scores, head, budget=[h for _, h in surest].count(head))
+                                  for head in (0, 1)),
             "the surer head": alone[route([mean for _, mean in alone[:2]])],
             "trie in turns": best([in_turn(logs) for logs in scores], 0, 1),
             "trie": best(scores, 0, 1),
@@ -189,7 +190,6 @@ def written(names, texts, n):
                    for text in texts] for i, name in enumerate(names)} | {
         "its record": [by_record(text) for text in texts],
         "the letters": [by_letters(text) for text in texts],
-        "trie, mean": [by_weight(text, n, dict.fromkeys(text, 0.0)) for text in texts],
         "trie by letters": [by_weight(text, n, odds_of(text)) for text in texts]}
 
 
@@ -211,7 +211,7 @@ def row_for_row(target, kinds, heads, sampler, budgets, count=24):
 
 # With what the trie is compared.
 RIVALS = ("the surer head", "its record", "the letters", "side by side", "trie in turns",
-          "trie, mean", "trie by letters", "prompt's own head", "one head for both")
+          "trie by letters", "prompt's own head", "one head for both")
 
 
 def print_rows(found, budgets):
@@ -241,14 +241,14 @@ class MixedLevels(RecordLevels):
         return (rows[0] + self.weights[0]).logaddexp(rows[1] + self.weights[1])
 
 
-def drawn_from_both(target, kinds, heads, sampler, last=None, count=24):
+def drawn_from_both(target, kinds, heads, sampler, count):
     """Chains of 4, drawn from the verse head's q and the code head's, mixed -> the rounds of
-    `count` texts of each kind. No replay, for here drafts make the text. last: see MixedLevels."""
+    `count` texts of each kind. No replay, for here drafts make the text."""
     found, pair = [], [heads["verse"], heads["code"]]
     for kind in ("verse", "code"):
         for i, prompt in enumerate(held_out_prompts(kinds[kind], count)):
             dice = Dice(i)
-            drafter = TreeDrafter(MixedLevels(pair, last), (1,) * 4, sampler, dice)
+            drafter = TreeDrafter(MixedLevels(pair), (1,) * 4, sampler, dice)
             steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
             found.append(collect(steps, 128).accepted)
     return found
@@ -274,10 +274,9 @@ def main(argv=None):
                 for name in next(iter(tables.values()))])
         print()
         print_rows(found, args.budgets)
-    for last, how in ((0, "with equal weights"), (None, "weighed by their record")):
-        mixed = drawn_from_both(target, kinds, heads, Sampler(1), last, count=args.prompts)
-        print(f"\ntemperature 1, four guesses drawn from the mean of both heads, {how}: "
-              f"{tau(mixed):.2f}")
+    mixed = drawn_from_both(target, kinds, heads, Sampler(1), args.prompts)
+    print("\ntemperature 1, four guesses drawn from the mean of both heads, weighed by their "
+          f"record: {tau(mixed):.2f}")
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -320,38 +319,27 @@ HARMLESS = {  # the proofs cannot see them, and here is why
 
 
 def judge(make, accept, temperature):
-    """-> total variation to plain decoding; the mean tokens and rows of a round; all exact.
+    """-> total variation to plain decoding, exact.
 
     make(pair) -> a drafter of two toy heads with 3 draft nodes each.
     """
-    toy, sampler = ToyTarget(ToyModel(5, vocab=3)), Sampler(temperature)
+    sampler = Sampler(temperature)
     drafter = make([HeadDrafter(ToyHead(seed), depth=2, top_k=2, budget=3) for seed in (8, 9)])
-
-    def loop(target, dice):
-        return speculate(target, drafter, [0, 1], sampler, dice, accept)
-
-    def one_round(dice):
-        steps = loop(toy, dice)
-        next(steps)  # the prefill
-        step = next(steps)
-        return len(step.tokens), len(step.detail.tree)
-
-    return loop_bias(loop, sampler), *(sum(
-        probability * found[i] for found, probability in outcomes(one_round)) for i in range(2))
+    return loop_bias(lambda target, dice: speculate(target, drafter, [0, 1], sampler, dice, accept),
+                     sampler)
 
 
 VERSIONS = {
     "the trie": (lambda pair: TrieDrafter(pair, 6), walk),
     "one draw": (MergedDrafter, accept_paths),
-    "first copy": (MergedDrafter, walk),
     "two draws": (MergedDrafter, draw_in_both_keep_longer(3)),
 }
 
 
-def print_versions(*names):
-    """Right loops and the trap: how far off. names: of VERSIONS, default all."""
-    for name in names or VERSIONS:
-        off = (judge(*VERSIONS[name], T)[0] for T in (0, 1))
+def print_versions():
+    """Right loops and the trap: how far off."""
+    for name, version in VERSIONS.items():
+        off = (judge(*version, T) for T in (0, 1))
         print(name.ljust(11), "   ".join(f"T = {T}: off by {bias if bias > 1e-9 else 0:.2g}"
                                          for T, bias in enumerate(off)))
 

@@ -506,10 +506,12 @@ def test_methods_by_hand():
 
     assert lengths(0, 2) == {
         "verse head": 2, "code head": 1, "prompt's own head": 2, "one head for both": 2,
-        "side by side": 1, "the surer head": 1, "trie in turns": 1, "trie": 1, "the oracle": 2}
+        "side by side": 1, "surest of both": 1, "the surer head": 1, "trie in turns": 1, "trie": 1,
+        "the oracle": 2}
     assert lengths(1, 4) == {
         "verse head": 2, "code head": 1, "prompt's own head": 1, "one head for both": 3,
-        "side by side": 2, "the surer head": 1, "trie in turns": 2, "trie": 2, "the oracle": 2}
+        "side by side": 2, "surest of both": 2, "the surer head": 1, "trie in turns": 2, "trie": 2,
+        "the oracle": 2}
 
 
 def test_a_record_by_hand():
