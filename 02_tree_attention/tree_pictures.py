@@ -25,7 +25,7 @@ from tree_room import LOOPS, drawn_chances
 
 def short(value):
     """0.3 -> '.3'; 0.15 -> '.15'."""
-    return f"{round(value, 3):g}".lstrip("0")
+    return f"{round(value, 4):g}".lstrip("0")
 
 
 def draw_turns(p, q, tokens):
@@ -60,6 +60,9 @@ def draw_turns(p, q, tokens):
             ax.text(-0.02, y, token, va="center", **MONO)
             if new_p[y] == new_q[y] == 0:
                 ax.text(0, y, "already rejected", va="center")
+            if 0 < float(accepted[y]) <= 0.045:  # too narrow for numbers in the bar
+                ax.text(float(start[y]) + 0.01, y, va="center",
+                        s=f"{short(float(accepted[y]))} + {short(float(orange[-1][y]))}")
         canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
     start = torch.zeros(len(p))
     for color, parts in (BLUE, blue), (ORANGE, orange[1:]):  # the first orange was shared out
@@ -119,7 +122,7 @@ ADDED = (("a second guess, and one behind it", "1-1", "2-1"), ("a third link", "
 
 def additions(found, T, way):
     """What an addition to a round of the 57K GPT brings -> for each of ADDED the tokens, the price,
-    what the round without it would write in that time, and whether it is faster, text by text.
+    the speed-up without it, and whether it is faster, text by text.
 
     way: "picked" or "drawn".
     """
@@ -128,23 +131,22 @@ def additions(found, T, way):
         old, new = (f"02 {way} tree {shape}, 57K GPT" for shape in shapes)
         tokens, price = (fast[new][i] - fast[old][i] for i in (0, 1))
         late, error = does_it_pay.behind(found, T, old)[new]
-        lines.append((tokens, price, price * fast[old][2],
+        lines.append((tokens, price, fast[old][2],
                       "level" if abs(late) <= error else "slower" if late > 0 else "faster"))
     return lines
 
 
 def draw_additions(found, T):
-    """The tokens of each addition, beside those that its time is worth; two panels."""
-    for ax, (way, title) in zip(new_axes(height=5.9, rows=2), {
+    """Tokens / price of each addition, a bar; the speed-up without it, a line; two panels."""
+    for ax, (way, title) in zip(new_axes(height=4.6, rows=2), {
             "picked": "Picked: the second guess pays",
             "drawn": "Drawn: the third link pays"}.items(), strict=True):
-        for y, (tokens, price, worth, verdict) in enumerate(additions(found, T, way)):
-            words, old, new = ADDED[y]
-            ax.text(0, y - 0.42, f"{old} + {words}", va="center")
-            ax.text(0.72, y - 0.42, verdict, va="center", ha="right", weight="bold")
-            for up, length, color, label in (
-                    (-0.14, tokens, BLUE, f"{tokens:.2f} added"),
-                    (0.14, worth, GREY, f"{worth:.2f} without it, in {price:.2f} plain steps")):
-                ax.bar_label(ax.barh(y + up, length, 0.26, color=color),
-                             [label.replace("0.", ".")], padding=4)
-        canvas(ax, title, (0, 0.72), (2.4, -0.65))
+        for y, (tokens, price, have, verdict) in enumerate(additions(found, T, way)):
+            (words, old, _), pays = ADDED[y], tokens / price
+            ax.text(0, y - 0.36, f"{old} + {words}", va="center")
+            ax.text(3.7, y - 0.36, verdict, va="center", ha="right", weight="bold")
+            ax.barh(y, pays, 0.34, color=BLUE)
+            ax.plot([have, have], [y - 0.22, y + 0.22], color=ORANGE, linewidth=4)
+            label = f"{pays:.1f}, {'above' if pays > have else 'below'} {have:.2f}"
+            ax.text(max(pays, have) + 0.06, y, label.replace("0.", "."), va="center")
+        canvas(ax, title, (0, 3.7), (2.35, -0.6))

@@ -291,4 +291,5 @@ def test_what_pays_as_the_lesson_says():
     for way, verdicts in (("picked", "faster slower slower"), ("drawn", "level faster slower")):
         lines = tree_pictures.additions(found, 1, way)
         assert " ".join(line[-1] for line in lines) == verdicts
-        assert (lines[0][0] > lines[0][2]) == (way == "picked")
+        assert [line[0] / line[1] > line[2] for line in lines] == [
+            way == "picked", way == "drawn", False]
