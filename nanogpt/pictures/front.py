@@ -25,7 +25,8 @@ def main():
     lines = dataset.tokenizer.decode(text.tokens).splitlines()
     wide, room = max(map(len, lines)) + 2, ax.get_xlim()[1]  # without the empty margins
     ax.figure.set_figwidth(ax.figure.get_figwidth() * wide / room)
-    ax.set(title=f"{len(text.steps) + 1} passes of the large model, {len(text.tokens)} letters",
+    ax.set(title=f"{len(text.steps) + 1} passes of the large model\n(orange) in place of "
+                 f"{len(text.tokens)}",
            xlim=(-0.5, wide), ylim=(len(lines) - 0.4, -0.6))
     ax.figure.savefig(path, dpi=200, bbox_inches="tight")
     print(f"{path}: {len(text.tokens)} letters, {len(text.steps)} forwards")
