@@ -62,10 +62,10 @@ def draw_gains(title, gains):
         color = (plots.ORANGE, plots.BLUE)[i]
         ax.errorbar(means, [y + i / 3 for y in range(len(means))], xerr=errors, fmt="o",
                     color=color)
-        ax.text(0.052, i / 3, pair, color=color, va="center")
+        ax.text(0.054, 1 + i / 3, pair, color=color, va="center")
     ax.axvline(0, color=plots.INK)
     ax.set(yticks=[y + 0.17 for y in range(len(means))], yticklabels=found,
-           xlabel="more tokens a round")
+           xticks=(-0.02, 0, 0.02, 0.04, 0.06, 0.08), xlabel="more tokens a round")
     ax.xaxis.set_major_formatter("{x:.0%}")
     ax.invert_yaxis()
     ax.figure.suptitle(title, x=0.02, ha="left", fontsize=12)
