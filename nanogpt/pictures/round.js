@@ -275,9 +275,10 @@ function numbers(row, f, at) {
   const pairs = shown.filter(([value]) => value != null).map(([value, kind]) => [chain && value >= .01 ? value.toFixed(3).replace(/^0/, "") : short(value), kind]);
   if (chain) {
     const lines = [...coin.map(text => [text, "coin"]), ...pairs].reverse();
-    const names = [`${words.drafter} q`, ...p == null || waiting(f) ? [] : [`${words.target} p`], "p / q", "coin"];
+    const [q_of, p_of] = words.drafter === "the drafter" ? ["drafter q", "target p"] : ["q", "p"];  // short: there is no more room
+    const names = [q_of, ...p == null || waiting(f) ? [] : [p_of], "p / q", "coin"];
     return lines.flatMap(([text, kind], i) => [label(at.x, y - 14 * i, kind, text),  // the first one's have names
-      ...row === 1 && !f.scores ? [label(at.x - BOX / 2 - 6, y - 14 * i, `${kind} last`, names[i].replace("the ", ""))] : []]);
+      ...row === 1 && !f.scores ? [label(at.x - BOX / 2 - 6, y - 14 * i, `${kind} last`, names[i])] : []]);
   }
   return [make("text", { x: at.x, y }, ...pairs.map(([value, kind], i) =>
     make(`tspan.${kind}`, { dx: i ? 5 : 0 }, value))), ...coin.map((text, i) =>
