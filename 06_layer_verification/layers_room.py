@@ -565,10 +565,6 @@ HARMLESS = {  # the proofs cannot see them, and here is why
     "0 is divided by 0 where everything goes on":
         "no two random networks agree on a whole distribution",
     "rho is always k: lossless, but far too careful": "it is lossless",
-    "nothing is repaired: a token may get more than the target gives":
-        "GR, the table's, goes on to the optimum, and nothing is left to repair",
-    "the flow is repaired, and what is accepted is not":
-        "GR, the table's, goes on to the optimum, and nothing is left to repair",
     "leaves have a part in A: lossless, but shorter": "it is lossless",
     "tokens of equal ratio share a rank, and the first chain wins": "random networks make no ties",
 }
