@@ -329,11 +329,12 @@ AT_ZERO = {  # files; a drafter's chain, shape and heap in chapter 02's loop, it
 
 def at_zero():
     """The rows of a table: speed-ups at temperature 0, each loop at its fastest size."""
+    found = {name: load_contest(MEASURED / f"{name}.json") for name in {*LONGER, *USUAL}}
     rows = []
     for who, (files, loops) in AT_ZERO.items():
-        one, other = (load_contest(MEASURED / f"{name}.json") for name in files)
-        rows.append([who, *(f"{fastest(found, 0, loop)[1]:.2f}x" if loop else "not timed"
-                            for found, loop in zip((one, one, one, other), loops, strict=True))])
+        one, other = map(found.get, files)
+        rows.append([who, *(f"{fastest(file, 0, loop)[1]:.2f}x" if loop else "not timed"
+                            for file, loop in zip((one, one, one, other), loops, strict=True))])
     return rows
 
 

@@ -1,6 +1,6 @@
 // The live page: a text written in passes, and what one can try with it.
 
-Object.assign(words, { target: "the large model", drafter: "the small model", token: "letter" });
+Object.assign(words, { target: "the large model", drafter: "the small model", token: "letter", p: "p", q: "q" });
 const form = ui.form.elements, calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 const numbered = text => [...text].map(letter => data.letters.indexOf(letter)).filter(token => token >= 0);
 const spell = tokens => tokens.map(token => data.letters[token]).join("");

@@ -44,7 +44,7 @@ function make(name, ...parts) {
 
 let trace, depth, chain, now = 0, timer = null;
 const root = document.documentElement, asked = new URLSearchParams(location.hash.slice(1));
-const words = { target: "the target", drafter: "the drafter", token: "token" };  // the live page has others
+const words = { target: "the target", drafter: "the drafter", token: "token", p: "target p", q: "drafter q" };  // the live page has others
 const children = (parents, row) => parents.flatMap((parent, child) => parent === row ? [child] : []);
 const lineage = parents => parents.reduce((rows, parent, row) => [...rows, [...rows[parent] || [], row]], []);  // from the root on
 const below = row => children(trace.parents, row);
@@ -275,8 +275,7 @@ function numbers(row, f, at) {
   const pairs = shown.filter(([value]) => value != null).map(([value, kind]) => [chain && value >= .01 ? value.toFixed(3).replace(/^0/, "") : short(value), kind]);
   if (chain) {
     const lines = [...coin.map(text => [text, "coin"]), ...pairs].reverse();
-    const [q_of, p_of] = words.drafter === "the drafter" ? ["drafter q", "target p"] : ["q", "p"];  // short: there is no more room
-    const names = [q_of, ...p == null || waiting(f) ? [] : [p_of], "p / q", "coin"];
+    const names = [words.q, ...p == null || waiting(f) ? [] : [words.p], "p / q", "coin"];
     return lines.flatMap(([text, kind], i) => [label(at.x, y - 14 * i, kind, text),  // the first one's have names
       ...row === 1 && !f.scores ? [label(at.x - BOX / 2 - 6, y - 14 * i, `${kind} last`, names[i])] : []]);
   }
