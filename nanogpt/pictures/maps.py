@@ -51,20 +51,50 @@ def fastest(found, T):
 # ---------------------------------------------------------------- the map
 
 
-def draw_ground(ax, right, top, steepest):
-    """Lines of equal speed-up, up to these prices and tokens, and that of the fastest method, which
-    is dashed; below 1x it is slower than plain."""
+def draw_rays(ax, window, rays, dashed=()):
+    """Lines from the corner, on each of which all points are equally fast; the grey area is slower
+    than plain decoding. window: left, right, bottom, top; rays, dashed: speed-ups."""
+    left, right, bottom, top = window
     ax.fill_between([0, right], [0, right], color=GREY, alpha=0.2, linewidth=0)
-    for fast in (*(line for line in FASTER if abs(line - steepest) > 0.4), steepest):
-        end, mine = min(right, top / fast), fast is steepest
+    for fast in (*rays, *dashed):
+        end, mine = min(right, top / fast), fast in dashed
         ax.plot([0, end], [0, fast * end], "--" if mine else "-", color=INK if mine else GREY,
                 linewidth=1.6 if fast == 1 else 0.8, zorder=1)
-        ax.text(0.97 * end, 0.97 * fast * end, f"{fast:.2f}x" if mine else f"{fast:g}x",
+        back = end - 0.03 * (right - left)
+        ax.text(back, fast * back, f"{fast:.2f}x" if mine else f"{fast:g}x",
                 color=INK if mine else FAINT, ha="right", va="center",
                 bbox={"color": "white", "pad": 1}, zorder=2)
-    ax.plot(1, 1, "o", color=INK, markersize=7, zorder=5)
-    ax.annotate("plain", (1, 1), (0, -8), textcoords="offset points", va="top", ha="center")
-    ax.set(xlim=(0, right), ylim=(0, top))
+    if left < 1:
+        ax.plot(1, 1, "o", color=INK, markersize=7, zorder=5)
+        ax.annotate("plain", (1, 1), (0, -8), textcoords="offset points", va="top", ha="center")
+    ax.set(xlim=(left, right), ylim=(bottom, top))
+    ax.grid(visible=False)
+
+
+def framed(ax, title):
+    """What stands around a map."""
+    return plain_frame(ax, title, "price of a round, in plain steps", "tokens a round")
+
+
+def draw_lines(title, lines, window, rays=FASTER, dashed=()):
+    """Some ways to draft, each a curve over more and more guesses -> the Axes.
+
+    lines: {name: (colour, style, side, {label: (tokens, price)})}; a label stands above its point
+    on the left, or, if side is -1, below it on the right; the name, at the end of the curve.
+    """
+    ax = new_axes(height=4.4)
+    for name, (color, style, side, points) in lines.items():
+        ends = [point[::-1] for point in points.values()]
+        ax.plot(*zip(*ends, strict=True), style, color=color, linewidth=2, markersize=5, zorder=4)
+        texts = [(label, end, (-5 * side, 5 * side), "normal")
+                 for label, end in zip(points, ends, strict=True)]
+        for text, end, beside, weight in (*texts, (name, ends[-1], (9, 0), "bold")):
+            ax.annotate(text, end, beside, textcoords="offset points", color=color, weight=weight,
+                        ha="left" if beside[0] > 0 else "right", zorder=6,
+                        va={-5: "top", 0: "center", 5: "bottom"}[beside[1]])
+    framed(ax, title)
+    draw_rays(ax, window, rays, dashed)
+    return ax
 
 
 def draw_map(found, T, title, marked=None, names=None):
@@ -80,7 +110,10 @@ def draw_map(found, T, title, marked=None, names=None):
     family = max(best, key=lambda family: speed(points, best[family][0]))
     winner = best[family][0]
     ax = new_axes(height=4.6)
-    draw_ground(ax, 1.5 * min(price, tokens), 1.12 * tokens, speed(points, winner))
+    framed(ax, title)
+    most = speed(points, winner)
+    draw_rays(ax, (0, 1.5 * min(price, tokens), 0, 1.12 * tokens),
+              [line for line in FASTER if abs(line - most) > 0.4], [most])
     ax.plot([price for _, price in points.values()], [tokens for tokens, _ in points.values()],
             "o", color=GREY, markersize=2, zorder=3)
 
@@ -100,8 +133,6 @@ def draw_map(found, T, title, marked=None, names=None):
         ax.plot(*points[name][::-1], "o", color="none", markeredgecolor=INK, markersize=11,
                 zorder=6)
         label(f"{text}: {speed(points, name):.2f}x", name, beside, INK)
-    plain_frame(ax, title, "price of a round, in plain steps", "tokens a round")
-    ax.grid(visible=False)
     return ax
 
 
