@@ -2,7 +2,6 @@
 
 import torch
 
-from nanogpt import does_it_pay
 from chain_specdec import residual
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
@@ -112,41 +111,3 @@ def draw_by_temperature(target_logits, draft_logits):
     ax.set(xlim=(0.18, 1.28), ylim=(0.4, 1), xticks=temperatures)
     return plain_frame(ax, "The warmer the text, the less a favourite is worth",
                        "temperature of the text", "a draft is accepted")
-
-
-# ---------------------------------------------------------------- what a guess is worth
-
-ADDED = (("a second guess, and one behind it", "1-1", "2-1"), ("a third link", "1-1", "1-1-1"),
-         ("two more second guesses", "2-1", "2-2"))
-
-
-def additions(found, T, way):
-    """What an addition to a round of the 57K GPT brings -> for each of ADDED the tokens, the price,
-    the speed-up without it, and whether it is faster, text by text.
-
-    way: "picked" or "drawn".
-    """
-    fast, lines = does_it_pay.speedups(found, T), []
-    for _, *shapes in ADDED:
-        old, new = (f"02 {way} tree {shape}, 57K GPT" for shape in shapes)
-        tokens, price = (fast[new][i] - fast[old][i] for i in (0, 1))
-        late, error = does_it_pay.behind(found, T, old)[new]
-        lines.append((tokens, price, fast[old][2],
-                      "level" if abs(late) <= error else "slower" if late > 0 else "faster"))
-    return lines
-
-
-def draw_additions(found, T):
-    """Tokens / price of each addition, a bar; the speed-up without it, a line; two panels."""
-    for ax, (way, title) in zip(new_axes(height=4.6, rows=2), {
-            "picked": "Picked: the second guess pays",
-            "drawn": "Drawn: the third link pays"}.items(), strict=True):
-        for y, (tokens, price, have, verdict) in enumerate(additions(found, T, way)):
-            (words, old, _), pays = ADDED[y], tokens / price
-            ax.text(0, y - 0.36, f"{old} + {words}", va="center")
-            ax.text(3.7, y - 0.36, verdict, va="center", ha="right", weight="bold")
-            ax.barh(y, pays, 0.34, color=BLUE)
-            ax.plot([have, have], [y - 0.22, y + 0.22], color=ORANGE, linewidth=4)
-            label = f"{pays:.1f}, {'above' if pays > have else 'below'} {have:.2f}"
-            ax.text(max(pays, have) + 0.06, y, label.replace("0.", "."), va="center")
-        canvas(ax, title, (0, 3.7), (2.35, -0.6))

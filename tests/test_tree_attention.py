@@ -8,7 +8,6 @@ from itertools import combinations, permutations
 import pytest
 import torch
 
-import tree_pictures
 import tree_room
 from nanogpt.does_it_pay import MEASURED, behind, load_contests, speedups, table_of
 from nanogpt.exact.enumeration import token_law
@@ -288,8 +287,12 @@ def test_one_child_or_two_by_hand():
 
 def test_what_pays_as_the_lesson_says():
     found = load_contests(MEASURED / "one_loop")["one_hour"]
+    fast = speedups(found, 1)
     for way, verdicts in (("picked", "faster slower slower"), ("drawn", "level faster slower")):
-        lines = tree_pictures.additions(found, 1, way)
-        assert " ".join(line[-1] for line in lines) == verdicts
-        assert [line[0] / line[1] > line[2] for line in lines] == [
-            way == "picked", way == "drawn", False]
+        for old, new, verdict in zip(("1-1", "1-1", "2-1"), ("2-1", "1-1-1", "2-2"),
+                                     verdicts.split(), strict=True):
+            old, new = (f"02 {way} tree {shape}, 57K GPT" for shape in (old, new))
+            tokens, price = (fast[new][i] - fast[old][i] for i in (0, 1))
+            late, error = behind(found, 1, old)[new]  # text by text
+            said = "level" if abs(late) <= error else "slower" if late > 0 else "faster"
+            assert (said, tokens / price > fast[old][2]) == (verdict, verdict == "faster")
