@@ -50,22 +50,22 @@ def draw_trap():
         "2nd: a", "2nd: b, c"))
 
 
-def draw_gains(title, gains):
-    """How many percent more tokens one method writes than another, with two standard errors; a
-    line for each comparison, a colour for each pair of heads.
+def draw_gains(title, gains, yardstick):
+    """How many percent more tokens a method writes than the yardstick, with two standard errors; a
+    line for each method, a colour for each pair of heads.
 
-    gains: {pair of heads: {comparison: (share, error)}}.
+    gains: {pair of heads: {method: (share, error)}}.
     """
-    ax = plots.new_axes(height=4.8)
+    ax = plots.new_axes(height=4.2)
     for i, (pair, found) in enumerate(gains.items()):
         means, errors = zip(*found.values(), strict=True)
         color = (plots.ORANGE, plots.BLUE)[i]
         ax.errorbar(means, [y + i / 3 for y in range(len(means))], xerr=errors, fmt="o",
                     color=color)
-        ax.text(0.054, 1 + i / 3, pair, color=color, va="center")
+        ax.text(0.09, i / 3, pair, color=color, va="center", ha="right")
     ax.axvline(0, color=plots.INK)
     ax.set(yticks=[y + 0.17 for y in range(len(means))], yticklabels=found,
-           xticks=(-0.02, 0, 0.02, 0.04, 0.06, 0.08), xlabel="more tokens a round")
+           xlabel=f"more tokens a round than {yardstick}")
     ax.xaxis.set_major_formatter("{x:.0%}")
     ax.invert_yaxis()
     ax.figure.suptitle(title, x=0.02, ha="left", fontsize=12)

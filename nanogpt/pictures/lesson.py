@@ -106,12 +106,3 @@ def one_loop(name="epyc"):
     beside it, and a few shapes; "loops_faster": again, in a faster hour; "chapters": what chapters
     03 to 05 end on; "xeon": the same on a second machine, without what is drawn from bare slots."""
     return does_it_pay.load_contest(does_it_pay.MEASURED / "one_loop" / f"{name}.json")
-
-
-def standings(methods):
-    """Methods in one contest on an EPYC, 72 texts, all in chapter 02's loop: tokens a round and
-    speed-up, at T = .6 and 1. methods: {what the table says: a method}."""
-    columns = [does_it_pay.speedups(one_loop("chapters"), T) for T in maps.WARM]
-    print_table(["tokens, speed-up", *(f"T = {T}" for T in maps.WARM)], [
-        [says, *(f"{fast[name][0]:.2f}, {fast[name][2]:.2f}x" for fast in columns)]
-        for says, name in methods.items()])
