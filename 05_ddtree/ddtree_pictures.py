@@ -8,8 +8,9 @@ from math import prod
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.does_it_pay import MEASURED, load_contest, speedups, table_of
+from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.packing import precision_of
+from nanogpt.pictures import maps
 from nanogpt.pictures.plots import (
     BLUE,
     GREEN,
@@ -282,11 +283,23 @@ def draw_depth(picks, chains):
                        "\nletter of the draft", "accepted")
 
 
-SIGHT = {  # of section 8's picture: a drafter's loops, picked and drawn
-    "slots:\nblind": ("DDTree, {} nodes", "slots, drawn chain of {}"),
-    "4-gram:\nreads on": ("4-gram, {} nodes", "4-gram, chain of {}"),
-    "one head:\nreads on": ("one head, {} nodes", "one head, chain of {}"),
+SIGHT = {  # of section 8's map: a curve's family, style, side, method, {size: its label}
+    "head": ("one head", "o-", 1, "03 one head, chain of {}", {4: "4", 6: "6", 8: "8", 12: "12"}),
+    "": ("one head", "o--", 1, "03 one head, {} nodes", {4: "", 8: " ", 16: "4, 8, 16"}),
+    " ": ("block drafter", "o-", 1, "05 slots, drawn chain of {}", {2: "2, 3, 5", 3: "", 5: " "}),
+    "slots": ("block drafter", "o--", -1, "05 DDTree, {} nodes", {7: "7", 15: "15", 31: "31"}),
 }
+
+
+def draw_sight(found, T=1):
+    """On the map: a drafter that does not read its own guesses and one that does, picked and drawn
+    -> the Axes. found: a stored contest."""
+    fast = speedups(found, T)
+    return maps.draw_lines("With sight draws climb; picks (dashed) do not", {
+        name: (maps.FAMILIES[family], style, side, {
+            label: fast[method.format(n)][:2] for n, label in labels.items()})
+        for name, (family, style, side, method, labels) in SIGHT.items()},
+        (0, 4.2, 0, 6.6), (1, 1.5, 2))
 
 
 def fastest(found, T, loop):
@@ -296,46 +309,17 @@ def fastest(found, T, loop):
                 if line.get("loop") == loop), key=lambda one: one[1])
 
 
-def draw_sight(found, T=1):
-    """Speed-ups of drafters that do not read their own guesses and of such that do, picked and
-    drawn, each at its fastest size -> the Axes. found: a stored contest."""
-    ax = new_axes(height=3.8)
-    ax.axhline(1, color=INK, linewidth=1)
-    ax.text(2.42, 1.01, "plain", va="bottom")
-    for column, (says, color) in enumerate((("picks", BLUE), ("draws", RED))):
-        for i, both in enumerate(SIGHT.values()):
-            n, times = fastest(found, T, both[column])
-            ax.bar(i + 0.4 * column - 0.2, times, 0.38, color=tint(color, 0.75))
-            for said, y, shade in ((f"{n}\n{says}", 0.04, "white"),
-                                   (f"{two_digits(times)}x", times + 0.03, color)):
-                ax.text(i + 0.4 * column - 0.2, y, said, color=shade, ha="center", va="bottom",
-                        linespacing=1.1)
-    ax.set(xlim=(-0.5, 2.8), ylim=(0, 2.1), xticks=range(len(SIGHT)), xticklabels=SIGHT)
-    return plain_frame(ax, "At temperature 1 draws win, the more so with sight", None, "speed-up")
-
-
-COUNT = "4-gram, chain of {}", "", "4-gram, {} nodes", "chain of {}, 4-gram"
-LONGER, USUAL = ("trained/greedy", "trained/longer"), 2 * ("one_loop/zero",)
-AT_ZERO = {  # files; a drafter's chain, shape and heap in chapter 02's loop, its chain in 01's
-    "our pass, trained longer": (LONGER, (
-        "block chain of {}, the favourites", "fixed tree of the same pass, {} nodes",
-        "DDTree, {} nodes", "")),
-    "4-gram, target trained longer": (LONGER, COUNT),
-    "4-gram": (USUAL, COUNT),
-    "one head": (USUAL, ("one head, chain of {}", "", "one head, deep, {} nodes",
-                         "one head, chain of {}, chapter 01's loop")),
+AT_ZERO = {  # a drafter's heap and chain in chapter 02's loop, its chain in 01's
+    "4-gram": ("4-gram, {} nodes", "4-gram, chain of {}", "chain of {}, 4-gram"),
+    "one head": ("one head, deep, {} nodes", "one head, chain of {}",
+                 "one head, chain of {}, chapter 01's loop"),
 }
 
 
-def at_zero():
+def at_zero(found):
     """The rows of a table: speed-ups at temperature 0, each loop at its fastest size."""
-    found = {name: load_contest(MEASURED / f"{name}.json") for name in {*LONGER, *USUAL}}
-    rows = []
-    for who, (files, loops) in AT_ZERO.items():
-        one, other = map(found.get, files)
-        rows.append([who, *(f"{fastest(file, 0, loop)[1]:.2f}x" if loop else "not timed"
-                            for file, loop in zip((one, one, one, other), loops, strict=True))])
-    return rows
+    return [[who, *(f"{fastest(found, 0, loop)[1]:.2f}x" for loop in loops)]
+            for who, loops in AT_ZERO.items()]
 
 
 def step_round(args, dataset, device, prompt):
