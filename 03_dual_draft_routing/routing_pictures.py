@@ -61,7 +61,7 @@ def draw_found(found, baseline="knows the kind"):
         ax.plot(xs[:-1], means[:-1], color=color)
         ax.text(3.18, means[3] + 0.1, name, color=color, fontsize="small")
     ax.axhline(0, color=GREY)
-    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"])
+    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"], yticks=(-15, -10, -5, 0))
     return plain_frame(ax, "After a change the letters need time",
                        "tokens until the kind changes",
                        f"% over a router that {baseline}")
