@@ -243,21 +243,6 @@ def draw_gains(drafts, gains, title):
     return plain_frame(ax, title, "drafts in the chain", "more tokens as a block, %")
 
 
-def draw_prices(ax, rows, title):
-    """By how many percent a round has more tokens, a bar; and by how many it takes longer, a dot
-    for each hour. -> Axes
-
-    rows: {what is done: (more tokens, [how much longer, in each hour])}
-    """
-    for y, (what, (tokens, hours)) in enumerate(rows.items()):
-        ax.barh(y, tokens, 0.4, color=tint(BLUE, 0.6))
-        ax.plot(hours, [y] * len(hours), "o", color=INK, markersize=8)
-        say(ax, 0, y - 0.36, f"{what}: {tokens:.0f} % more tokens", ha="left")
-    ax.set(ylim=(len(rows) - 0.6, -0.6))
-    ax.set_yticks([])
-    return plain_frame(ax, title, "dots: by how many percent a round takes longer, in four hours")
-
-
 # ---------------------------------------------------------------- the round of the step page
 
 
