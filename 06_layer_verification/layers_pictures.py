@@ -13,6 +13,7 @@ from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
 from layer_verification import LayerVerification
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
+from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -231,16 +232,32 @@ def draw_ends(trees, node, title):
 def draw_gains(drafts, gains, title):
     """By how many percent a block has more tokens, over the number of drafts. -> Axes
 
-    gains: {drafter: (percent for each of `drafts`, how much higher its name stands)}, the last in
-    grey.
+    gains: {drafter: (percent for each of `drafts`, how much higher its name stands)}; what is no
+    family of drafters is in grey.
     """
     ax = new_axes(height=4)
     for name, (y, higher) in gains.items():
-        color = FAINT if name == [*gains][-1] else BLUE
+        color = FAMILIES.get(name, FAINT)
         ax.plot(drafts, y, "o-", color=color, markersize=4)
         say(ax, drafts[-1] + 0.3, y[-1] + higher, name, color=color, ha="left")
     ax.set(xlim=(0, 15), ylim=(0, 36), xticks=range(0, 13, 2))
     return plain_frame(ax, title, "drafts in the chain", "more tokens as a block, %")
+
+
+def draw_saved(saved, title):
+    """How much of a token's time a block saves, over the number of drafts. -> Axes
+
+    saved: {drafter: {drafts: (percent, two standard errors)}}.
+    """
+    ax = new_axes(height=4)
+    ax.axhline(0, color=INK, linewidth=1)
+    for beside, (name, points) in zip((-0.7, 0, 0.7), saved.items(), strict=True):
+        middle, error = zip(*points.values(), strict=True)
+        ax.errorbar([K + beside for K in points], middle, error, fmt="o", label=name,
+                    color=FAMILIES[name], markersize=8, elinewidth=2)
+    ax.legend(loc="upper left", frameon=False, labelcolor="linecolor")
+    ax.set(xlim=(2, 14), xticks=(4, 8, 12))
+    return plain_frame(ax, title, "drafts in the chain", "time of a token saved, %")
 
 
 # ---------------------------------------------------------------- the round of the step page

@@ -2,6 +2,7 @@
 
     python 06_layer_verification/layers_room.py                               # Table 1
     python 06_layer_verification/layers_room.py --depth 5 --similarity 0.25   # Appendix G
+    python 06_layer_verification/layers_room.py --save FILE    # chains by length: load_gains
 
 Rules that differ by one percent drown in the noise of a decoded text: whether a step accepts one
 token or five is mostly chance. Every step has recorded its tree and the target's probabilities,
@@ -22,8 +23,9 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
+import json
 from importlib import import_module
-from itertools import product
+from itertools import accumulate, product
 
 import numpy as np
 import torch
@@ -62,17 +64,23 @@ from layer_verification import (
     stop_probabilities,
 )
 from nanogpt.chapter import Loop
+from nanogpt.data import held_out_prompts, load_dataset
+from nanogpt.decoding import collect
+from nanogpt.device import pick_device
+from nanogpt.does_it_pay import MEASURED, machine, save
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import Tables, bias_and_length, tables
-from nanogpt.sampling import Sampler
+from nanogpt.run import a_cast
+from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ, RRS, rejection_rounds, smallest_rho
 from text_table import NgramDraft, NgramLevels  # chapter 01
 from tree_attention import TreeDrafter, TreeGPT, speculate  # chapter 02
 
 VOCAB, BRANCHING = 15, 2  # of Table 1, as
 SEEDS, TREES = 20, 1000  # pairs of models, trees drawn from each
+TEXTS = 200  # of --save, 96 tokens each
 
 # ---------------------------------------------------------------- the rules that are compared
 
@@ -207,11 +215,48 @@ def gain_by_tree(before, after):
 def error_by_text(texts, values):
     """The standard error of a mean over all rounds: texts are independent, a text's rounds are not.
 
-    texts: a list of trees each; values (n,): one for each tree of all texts in turn.
+    texts: a list of rounds each; values (n, ..): a row for each round of all texts in turn.
     """
     ends = np.cumsum([len(text) for text in texts])[:-1]
-    off = [part.sum() for part in np.split(values - values.mean(), ends)]
-    return (np.square(off).sum() * len(off) / (len(off) - 1)) ** 0.5 / len(values)
+    off = [part.sum(0) for part in np.split(values - values.mean(0), ends)]
+    return (np.square(off).sum(0) * len(off) / (len(off) - 1)) ** 0.5 / len(values)
+
+
+def tokens_by_length(chain):
+    """Tokens a round of one drawn chain, cut after 0, 1, .. drafts, token by token and as a block:
+    the target's own, and for each draft the chance that the path goes through it, given the drafts
+    down to it. chain: a ChainRound -> (2, K + 1)."""
+    pairs = [(float(p[x]), float(q[x])) for x, p, q in zip(
+        chain.drafted, chain.target_probs, chain.draft_probs, strict=False)]
+    return np.cumsum([[*accumulate(pairs, step, initial=1)] for step in (
+        lambda a, pair: a * score(1, *pair), lambda a, pair: score(a, *pair))], axis=1)
+
+
+def gains_by_length(m, prompts, drafts=12, new_tokens=96):
+    """Both rules on the same chains, without coins: those that each drafter draws at T = 1 while
+    block verification decodes; chains that the window cuts are left out.
+
+    -> {drafter: {"chains": how many, rule: tokens a round for 0, 1, .. drafts, "gain": in percent,
+    "error": its standard error}}.
+    """
+    found = {}
+    for loop in (loop for loop in LOOPS if loop.rule is block_verification):
+        texts = [[tokens_by_length(step.detail) for step in collect(
+            loop.steps(m, drafts, prompt, Sampler(1), Dice(seed)), new_tokens).steps
+            if step.drafted == drafts] for seed, prompt in enumerate(prompts)]
+        one, block = np.swapaxes(sum(texts, []), 0, 1)  # (n, drafts + 1) each
+        before, after = one.mean(0), block.mean(0)
+        error = error_by_text(texts, block - one * after / before) / before
+        found[loop.family] = {"chains": len(one)} | {what: numbers.round(4).tolist() for
+            what, numbers in (("token by token", before), ("as a block", after),
+                              ("gain", 100 * (after / before - 1)), ("error", 100 * error))}
+    return found
+
+
+def load_gains():
+    """What `--save` has stored: on which machine, how many "texts", the "drafters" of
+    gains_by_length."""
+    return json.loads((MEASURED / "chains" / "gains.json").read_text(encoding="utf-8"))
 
 
 def cut_paths(trees, first, second):
@@ -293,11 +338,18 @@ def main(argv=None):
     p = cli.Parser("The paper's toy experiment: expected accepted tokens of every rule.")
     p.add_argument("--similarity", type=float, default=0.5, help="rho, from 0 to 1")
     p.add_argument("--depth", type=int, default=4, help="of the trees")
+    p.add_argument("--save", type=Path, help=f"decode {TEXTS} texts instead, and write into this "
+                   "JSON file what block verification gains on chains of each length")
     args = p.parse_args(argv)
     if not 0 <= args.similarity <= 1:
         raise ValueError(f"similarity is {args.similarity}; it must be in [0, 1]")
     if args.depth > 6:  # 7 layers would be 170 million logits a model
         raise ValueError(f"depth is {args.depth}; it must be at most 6")
+    if args.save:
+        cli.writable(args.save)
+        dataset, device = load_dataset(), pick_device()
+        gains = gains_by_length(a_cast(dataset, device), held_out_prompts(dataset, TEXTS))
+        return save(args.save, {"machine": machine(device), "texts": TEXTS, "drafters": gains})
     print(f"Accepted tokens per tree (standard error over {SEEDS} pairs of models): "
           f"depth {args.depth}, similarity {args.similarity:g}")
     columns = [lengths(shape, args.depth, args.similarity) for shape in SHAPES]

@@ -4,7 +4,6 @@ says.
 The loops of the table, and all other wrong variants: tests/test_loops.py.
 """
 
-import importlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,13 +12,14 @@ import torch
 
 import block_rules
 import layer_verification
+import layers_room as bench
 from block_rules import (
     BlockVerification,
     GreedyBlockVerification,
     TraversalVerification,
     block_verification,
 )
-from chain_specdec import accept, speculate_chain
+from chain_specdec import ChainRound, accept, speculate_chain
 from global_resolution import CappedGR
 from iid_trees import (
     SHAPES,
@@ -33,6 +33,7 @@ from iid_trees import (
 from layer_verification import LayerVerification, TokenVerification
 from nanogpt.decoding import Generation, Step
 from nanogpt.exact import trees as exact_trees
+from nanogpt.exact.proofs import random_cast
 from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import KINDS, Tables, tables
@@ -40,8 +41,8 @@ from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ, RRS, SpS
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
-WRONG = importlib.import_module("layers_room").WRONG
-bench = importlib.import_module("layers_room")
+WRONG = bench.WRONG
+p2, q2 = torch.tensor([[0.9, 0.1], [0.5, 0.5]], dtype=torch.float64)  # the lesson's e and t
 STEPS = bench.STEPS | {"CappedGR": CappedGR}
 RULES = bench.RULES | {"TV + CappedGR": TokenVerification(CappedGR),
                        "LV + CappedGR": LayerVerification(CappedGR)}
@@ -143,21 +144,19 @@ def test_block_verification_in_chapter_01s_loop():
     judge trees; .04 more than `accept`."""
     wrong = WRONG["block_verification"]["the residual is not scaled by the score"]
     assert chain_bias(block_verification) < 1e-12 and chain_bias(wrong) > 5e-4
-    p, q = torch.tensor([[0.9, 0.1], [0.5, 0.5]], dtype=torch.float64)
     lengths = []
     for K in 1, 2, 3, 4:
         shape, arrays, _, chances = all_trees([*range(-1, K)], Tables(*(
-            [x.numpy()[None].repeat(2 ** t, 0) for t in range(K + 1)] for x in (q, p))))
+            [x.numpy()[None].repeat(2 ** t, 0) for t in range(K + 1)] for x in (q2, p2))))
         lengths.append([chances @ BlockVerification().expected_length(shape, *arrays),
-                        *(bench.drafts_accepted(rule, p, q, K)
+                        *(bench.drafts_accepted(rule, p2, q2, K)
                           for rule in (block_verification, accept))])
     by_arrays, mine, chapter_01 = zip(*lengths, strict=True)
     assert mine == pytest.approx(by_arrays)
     assert mine[:2] == pytest.approx((0.6, 1.0)) and chapter_01[:2] == pytest.approx((0.6, 0.96))
     # As sums of averages, each with the target's own token.
-    sums = [bench.tokens_by_rule(p.numpy(), q.numpy(), K) for K in (1, 2, 3, 4)]
-    assert sums == [pytest.approx((one + 1, block + 1))
-                    for one, block in zip(chapter_01, mine, strict=True)]
+    sums = [bench.tokens_by_rule(p2.numpy(), q2.numpy(), K) for K in (1, 2, 3, 4)]
+    assert np.array(sums) - 1 == pytest.approx(np.transpose([chapter_01, mine]))
 
 
 @pytest.mark.parametrize("K", [2, 4])
@@ -177,6 +176,18 @@ def test_two_rules_are_compared_on_the_same_chains():
     rows, tokens = np.random.default_rng(1).dirichlet(np.ones(3), (1, 4)), np.array([[0, 1, 2, 0]])
     equal = bench.tau_by_tree(bench.RULES, [(shape_of((-1, 0, 1, 2)), tokens, rows, rows)])
     assert equal["BV"] == pytest.approx([4])
+
+
+def test_gains_by_length_by_hand_and_as_stored():
+    assert bench.tokens_by_length(ChainRound([1, 0], [q2, q2], [p2, p2], 0)) == pytest.approx(
+        np.array([[1, 1.2, 1.4], [1, 1.2, 1.56]]))  # te, as in the lesson
+    found = bench.gains_by_length(random_cast(), [[1], [2]], drafts=3, new_tokens=12)
+    results = (bench.MEASURED.parents[1] / "06_layer_verification/RESULTS.md").read_text("utf-8")
+    for who, line in bench.load_gains()["drafters"].items():
+        assert line.keys() == found[who].keys()
+        for K in 2, 3, 4, 6, 8, 12:
+            assert "| {:.2f}, {:.2f} | {:+.1f}% ({:.1f}) |".format(
+                *(column[K] for column in [*line.values()][1:])) in results
 
 
 def test_two_chains_are_cut_to_other_shapes():
@@ -201,9 +212,8 @@ def test_the_trees_of_all_texts_are_met():
 
 
 def test_the_lessons_check_by_hand(capsys):
-    """Of p = (.9, .1) and q = (.5, .5) chapter 01 accepts .6, an e for sure and a t with .2."""
-    p, q = torch.tensor([[0.9, 0.1], [0.5, 0.5]], dtype=torch.float64)
-    bench.check(accept, p, q)
+    """Of p2 = (.9, .1) and q2 = (.5, .5) chapter 01 accepts .6, an e for sure and a t with .2."""
+    bench.check(accept, p2, q2)
     out = capsys.readouterr().out
     assert "et is written with 0.09, plain: 0.09" in out
     assert "if t is first, both are accepted with 0.12\ndrafts accepted on average: 0.96\n" in out
