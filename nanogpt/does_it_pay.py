@@ -44,7 +44,6 @@ from nanogpt.packing import for_decoding, precision_of
 from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.three_numbers import alpha_of
 
 # epyc.json: all methods on two cores of an AMD EPYC; xeon.json: on two of an Intel Xeon, on which
 # plain decoding is fastest in float32. again/: the same in another hour; on the EPYC, which was
@@ -281,19 +280,6 @@ def taus(found, T, chapter, loop):
     fast = speedups(found, T)
     return {line["budget"]: fast[name][0] for name, line in table_of(found, T).items()
             if line["family"] != PLAINLY and (line["chapter"], line["loop"]) == (chapter, loop)}
-
-
-def three_numbers(found, T, chain):
-    """What three_numbers.py wants to know, of this machine and the drafter of a chain
-    -> draft, rows, alpha. chain: the name of a method that drafts one token after the other."""
-    methods, curve = table_of(found, T), found["tables"][f"{T:g}"]["curve"]
-    line, (tokens, price, _) = methods[chain], speedups(found, T)[chain]
-    step = sum(line["ms"]) / sum(line["rounds"]) / price
-    # The straight line through c(1) that is nearest to c(2), .., c(32); a GPU's may be flat.
-    rises = [(n - 1, (ms - curve[0][1]) / step) for n, ms in curve if n <= 32]
-    slope = sum(x * y for x, y in rises) / sum(x * x for x, _ in rises)
-    return (line["verbs"][0] / line["drafts"] / step, 1 / max(slope, 1e-6),
-            alpha_of(tokens, length_of(line)))
 
 
 def tau_error(found, T, name):

@@ -1,4 +1,10 @@
-"""Your three numbers: a first length for a chain, on a machine and with a drafter of yours.
+"""Three numbers of yours: a first length for a chain, on a machine and with a drafter of yours.
+
+    >>> d, v, alpha = timed((4, 3.05, 1.6), (8, 3.7, 2.04))  # two chains that you have timed
+    >>> {k: round(speed, 2) for k, speed in foretold(d, v, alpha).items() if 2 < k < 9}
+    {3: 1.83, 4: 1.91, 6: 1.9, 8: 1.81}
+
+Or without a clock, for the prices of a data sheet:
 
     draft   the price of one forward of the drafter, in plain steps
     rows    so many more make the target's forward cost one plain step more, from the second row on;
@@ -45,6 +51,22 @@ def alpha_of(tau, k):
         middle = (low + high) / 2
         low, high = (middle, high) if chain_tokens(middle, k) < tau else (low, middle)
     return (low + high) / 2
+
+
+def timed(short, long):
+    """Two chains that were timed -> d, the price of a draft with its row; v, that of the rest of a
+    round; alpha. short, long: K, tokens a round, price in plain steps. Chapter 01, section 8.
+
+    Example: 4 drafts with 3.05 tokens for 1.6, 8 with 3.7 for 2.04: d is .11, v 1.16, alpha .75.
+    """
+    (k, tokens, price), (more, _, dearer) = short, long
+    d = (dearer - price) / (more - k)
+    return d, price - k * d, alpha_of(tokens, k)
+
+
+def foretold(d, v, alpha):
+    """{K: the speed-up of chains of K drafts}."""
+    return {k: chain_tokens(alpha, k) / (k * d + v) for k in CHAINS}
 
 
 def tree_tokens(alpha, nodes, deepest=None):

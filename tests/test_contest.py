@@ -379,7 +379,7 @@ def test_the_map_has_a_curve_for_the_best_loop_of_each_family_and_a_point_for_al
 
 
 def test_the_worked_examples():
-    assert doctest.testmod(three_numbers) == (0, 1)
+    assert doctest.testmod(three_numbers) == (0, 3)
     assert tree_tokens(0.6, 3) == pytest.approx((1 + 0.6 + 0.36 + 0.216, 3))
     assert tree_tokens(0.6, 5) == pytest.approx((1 + 0.6 + 0.36 + 0.216 + 0.1296 + 0.12, 4))
     assert tree_tokens(0, 4) == (1, 0) and tree_tokens(1, 4) == (5, 4)
@@ -431,18 +431,14 @@ def test_a_tree_is_as_deep_as_it_pays():
     assert tokens / price > tree_tokens(0.7, 8)[0] / (1 + 0.5 * tree_tokens(0.7, 8)[1])
 
 
-def test_three_numbers_of_a_machine():
-    """Up to 32 rows c(N) rises by .04 ms a row; a plain step takes 2 ms: 50 rows for one more."""
-    found = contest()
-    found["tables"]["1"]["curve"] = [
-        *([n, 1.5 + 0.04 * (n - 1)] for n in (1, 2, 4, 16, 32)), [128, 99]]
-    found["tables"]["1"]["methods"]["01 chain of 2, 57K GPT"] |= {
-        "verbs": [1.0, 1, 0, 0], "drafts": 2.0}
-    draft, rows, alpha = does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")
-    assert (draft, rows) == pytest.approx((1 / 2 / 2, 50))
-    assert expected_tokens(alpha, 2) == pytest.approx(2)
-    found["tables"]["1"]["methods"]["01 chain of 2, 57K GPT"]["budget"] = [1, 1]  # as a tree of 02
-    assert does_it_pay.three_numbers(found, 1, "01 chain of 2, 57K GPT")[2] == alpha
+def test_two_timed_chains_foretell_the_others():
+    """Of alpha .8, a draft of .1 and a rest of 1.2, as two chains show them."""
+    points = {k: (k, chain_tokens(0.8, k), 1.2 + 0.1 * k) for k in (1, 3, 4, 12)}
+    assert three_numbers.timed(points[3], points[12]) == pytest.approx((0.1, 1.2, 0.8))
+    said = three_numbers.foretold(*three_numbers.timed(points[3], points[4]))
+    assert list(said) == [*three_numbers.CHAINS]
+    for k in (1, 12):
+        assert said[k] == pytest.approx(points[k][1] / points[k][2])
 
 
 def test_one_alpha_foretells_all_lengths():

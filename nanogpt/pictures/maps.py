@@ -60,7 +60,7 @@ def draw_rays(ax, window, rays, dashed=()):
         end, mine = min(right, top / fast), fast in dashed
         ax.plot([0, end], [0, fast * end], "--" if mine else "-", color=INK if mine else GREY,
                 linewidth=1.6 if fast == 1 else 0.8, zorder=1)
-        back = end - 0.03 * (right - left)
+        back = end - (0.07 if fast in dashed[1:] else 0.03) * (right - left)
         ax.text(back, fast * back, f"{fast:.2f}x" if mine else f"{fast:g}x",
                 color=INK if mine else FAINT, ha="right", va="center",
                 bbox={"color": "white", "pad": 1}, zorder=2)
