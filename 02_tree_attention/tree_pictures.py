@@ -3,7 +3,9 @@
 import torch
 
 from chain_specdec import residual
+from nanogpt.does_it_pay import speedups
 from nanogpt.packing import precision_of
+from nanogpt.pictures.maps import draw_lines
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -111,3 +113,21 @@ def draw_by_temperature(target_logits, draft_logits):
     ax.set(xlim=(0.18, 1.28), ylim=(0.4, 1), xticks=temperatures)
     return plain_frame(ax, "The warmer the text, the less a favourite is worth",
                        "temperature of the text", "a draft is accepted")
+
+
+def draw_additions(found, T):
+    """Rounds of the 57K GPT on the map, each from a chain of two on: links, or second guesses."""
+    fast = speedups(found, T)
+
+    def shaped(way, *shapes):  # an empty label is a second 1-1, which needs no name
+        return {shape: fast[f"02 {way} tree {shape or '1-1'}, 57K GPT"][:2] for shape in shapes}
+
+    return draw_lines("Picked: a second guess. Drawn: a longer chain.", {
+        "drawn chain": (BLUE, "o-", 1, shaped("drawn", "1-1", "1-1-1", "1-1-1-1")),
+        "drawn tree": (BLUE, "o:", -1, shaped("drawn", "", "2-1", "2-2")),
+        "picked tree": (INK, "o:", 1, shaped("picked", "1-1", "2-1", "2-2")),
+        "picked chain": (INK, "o-", -1, shaped("picked", "", "1-1-1", "1-1-1-1")),
+        "": (FAINT, "o", 1, {"in a lighter loop": fast[
+            "02 picked chain of 2, 57K GPT, chapter 01's loop"][:2]})},
+        (1, 2.4, 1.5, 3.1), rays=(1,), dashed=[
+            fast[f"02 {way} tree 1-1, 57K GPT"][2] for way in ("drawn", "picked")])
