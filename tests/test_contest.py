@@ -375,6 +375,16 @@ def test_the_map_has_a_curve_for_the_best_loop_of_each_family_and_a_point_for_al
     assert list(curve.get_ydata()) == pytest.approx([2, 4])
 
 
+def test_a_curve_of_a_map_stands_where_its_points_are():
+    ax = maps.draw_lines("title", {"chains": ("C0", "o-", 1, {"1": (2, 1.25), "2": (3, 1.5)})},
+                         (0, 4, 0, 5), rays=(1,), dashed=[2])
+    at = {text.get_text(): text.xy for text in ax.texts if hasattr(text, "xy")}
+    assert at == {"1": (1.25, 2), "2": (1.5, 3), "chains": (1.5, 3), "plain": (1, 1)}
+    curve, one, two, _ = ax.lines
+    assert list(curve.get_xdata()) == [1.25, 1.5] and list(curve.get_ydata()) == [2, 3]
+    assert [line.get_xydata()[1].tolist() for line in (one, two)] == [[4, 4], [2.5, 5]]
+
+
 # ---------------------------------------------------------------- three numbers
 
 

@@ -1,6 +1,7 @@
 """The one map of all methods: what a round costs across, what it writes upwards.
 
     draw_map(found, T, title)  # the best loop of each family in colour
+    draw_lines(title, lines, window)  # a lesson's own: is a step steeper than the line it leaves?
 
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
 """
