@@ -2,25 +2,33 @@
 
 A draft comes by some law: drawn from a distribution, chosen for sure, drawn and sometimes hidden.
 q'(x) is the probability that x is sent to the judge; with h = 1 - sum(q') nothing is sent, and the
-target writes a token of its own. The rule is told q, accepts with a = min(1, p/q), and after a
-rejection draws from r, the residual of p and q, with fresh dice. With d = q' - (1 - h) q and S =
-the sum of d a over all tokens, the text has
+target writes a token of its own. The rule is told any q, which may sum to less than 1, accepts with
+a = min(1, p/q), and after a rejection draws from r, the residual of p and q, with fresh dice. With
+d = q' - (1 - h) q and S = the sum of d a over all tokens, the text has
 
     p + d a - S r .
 
 So it has p if q' = (1 - h) q: if q is the law of the drafts that are sent. And where p is nowhere
-0, only then: a judge with the right p and fresh dice needs to know this law, and nothing else. The
-walk of chapter 02 is told nothing, for it looks at no draft before it has drawn. Where p = q there
-is no r, and none is needed: a = 1, so S = 0.
+0 and the told q sums to 1, only then: a judge with the right p and fresh dice needs to know this
+law, and nothing else. The walk of chapter 02 is told nothing, for it looks at no draft before it
+has drawn.
 
-Proof. Were q' = (1 - h) q, chapter 01's rule would write p in 1 - h of all rounds, and so does the
-target in the others: together p. Now change q' by d. The sum of d is 0, so no more and no fewer
-drafts are sent. Of x, d(x) a(x) more is accepted, together S more, so S less is rejected and drawn
-from r.
+Proof. A round ends with an accepted draft, with nothing sent, or with a rejection:
+
+    text = q' a + h p + (1 - h - sum(q' a)) r .
+
+But q a = min(p, q), and what p has above q is the rest of p; so p = q a + (1 - sum(q a)) r, for
+any q. That 1 - h times, and p itself h times, is
+
+    p = (1 - h) q a + h p + (1 - h - (1 - h) sum(q a)) r .
+
+The text less this is d a - S r. (If silence were a rejection, it would draw from r: the same with
+h = 0 throughout.)
 
 Only then: let d a = S r everywhere. Where q > p, r is 0, so d a is 0, and a is not, for p > 0: d is
-0. Elsewhere a = 1, so d = S r. The sum of d over all tokens is then S, and it is 0. So S = 0, and
-d = 0.
+0. Elsewhere a = 1, so d = S r. The sum of d over all tokens is then S; and if q sums to 1, it is 0.
+So S = 0, and d = 0. If q sums to less, other laws can be right: p = (.5, .5), told (.4, .1), sent
+(.5, .5). There d = (.1, .4) is accepted, S = .5, and r = (.2, .8), so d a = S r.
 
 Where p(x) = 0, a draft x is never accepted. There mass may move from x to other tokens along r, and
 the text stays right: it is as if x had been sent, rejected, and replaced by a draw from r.
@@ -35,7 +43,8 @@ def bias(p, q, law):
     """What the rule writes, less p, if it is told q and drafts come by another law: d a - S r.
 
     p, q, law (V,) -> (V,). law[x]: how often x is sent; it may sum to less than 1, for in h =
-    1 - law.sum() of all rounds nothing is sent, and the target writes a token of its own.
+    1 - law.sum() of all rounds nothing is sent, and the target writes a token of its own. What is
+    told, q, may sum to less than 1, too.
 
     Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0): h = .2, d =
     (.8, 0) - .8 q = (.16, -.16), a = 1, S = 0: (.16, -.16).
