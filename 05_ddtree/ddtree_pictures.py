@@ -78,16 +78,20 @@ def draw_drafter(context, log_probs, text_of_token, after):
 
 
 def draw_theorem(title, parts):
-    """Vectors side by side, a bar for t and one for s -> the Axes. parts: {name: ((2,), colour)}"""
+    """Vectors side by side, a bar for t and one for s -> the Axes. parts: {name: ((2,), colour)}:
+    what is told, what is sent; and, apart from these, three terms and their sum."""
     ax = new_axes(width=8.4, height=3.4)
-    for x, (name, (row, color)) in enumerate(parts.items()):
-        ax.text(x + 0.2, -0.66, name, ha="center", va="top")
+    places = 0, 1.2, 2.9, 4.1, 5.3, 6.5
+    for x, sign, (name, (row, color)) in zip(places, "  ++= ", parts.items(), strict=True):
+        ax.text(x + 0.2, -0.68, name, ha="center", va="top")
+        ax.text(x + 0.8, 0.5, sign, ha="center", va="center", size="xx-large")
         for i, (token, share) in enumerate(zip("ts", row, strict=True)):
             ax.bar(x + 0.4 * i, share, 0.36, color=tint(color, 0.75))
             ax.text(x + 0.4 * i, max(share, 0) + 0.03, f"{share:.2f}", ha="center")
             ax.text(x + 0.4 * i, -0.5, token, ha="center", va="top", **MONO)
     ax.axhline(0, color=INK, linewidth=1)
-    return canvas(ax, title, (-0.3, len(parts) - 0.3), (-1.05, 1.15))
+    ax.axvline(2.25, color=GREY, linestyle="--")
+    return canvas(ax, title, (-0.3, 7.2), (-1.05, 1.15))
 
 
 def draw_hole(title, rows):

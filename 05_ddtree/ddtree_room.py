@@ -341,7 +341,7 @@ def toys(told=False, cooled=lambda p: p):
         "the longer of two walks is kept": ("04", even, even, better_of_two_walks),
         "the heap's choice is sent": ("05", even, heap, top_token),
         "two siblings, never the same": ("02", three, wide, never_the_same_twice),
-        "a draw is hidden if rare": ("here", two, two, hidden_if_rare),
+        "a draw is hidden if its q is below .5": ("here", two, two, hidden_if_rare),
     }
     found = {}
     for name, (chapter, p, q, run) in cases.items():
