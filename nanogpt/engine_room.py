@@ -314,16 +314,20 @@ def summary(laps, n):
             "accepted": of("accepted"), "tested": of("tested")}
 
 
-def speeds(found):
-    """{requests: {K: tokens a second}}."""
-    return {n: {name: line["tokens_per_second"] for name, line in row.items()}
-            for n, row in found.items()}
+def gains(found, way="{}"):
+    """What drafts are worth: {readers: (times as many tokens as without, at how many drafts)}, at
+    the best number that was timed. Every crowd writes the texts of the largest, so tau is of those.
 
-
-def near_the_best(found):
-    """{requests: tokens a second by load, over those of the best fixed K, 0 included}."""
-    return {n: row[BY_LOAD] / max(row[name] for name in COUNTED.values() if name in row)
-            for n, row in speeds(found).items()}
+    way: IN_PLACE, or as it is.
+    """
+    best = {}
+    for n, row in found.items():
+        plain = row.get(way.format(0), row[0])["round_ms"]
+        each = [(found[max(found)][name]["tau"] * plain / row[name]["round_ms"], k)
+                for k in DRAFTS if (name := way.format(COUNTED[k])) in row]
+        if each:
+            best[n] = max(each)
+    return best
 
 
 def load_sweeps(folder=MEASURED):
@@ -351,7 +355,7 @@ def print_sweep(found):
     print_table(["requests", "drafts", "tokens a second", "ms of a round", "tokens of a request"],
                 [[n, name, f"{line['tokens_per_second']:.0f}", f"{line['round_ms']:.2f}",
                   f"{line['tau']:.2f}"] for n, row in found.items() for name, line in row.items()])
-    print("by load, of the best fixed K:", near_the_best(found))
+    print("the gain of drafts, and the best number of them:", gains(found))
 
 
 def main(argv=None):

@@ -1,4 +1,4 @@
-"""What the lesson on the engine draws: a forward's rows, the pages, what a reader pays."""
+"""What the lesson on the engine draws: a forward's rows, pages, prices, the gain."""
 
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
@@ -12,6 +12,7 @@ from nanogpt.pictures.plots import (
     canvas,
     draw_cells,
     new_axes,
+    plain_frame,
     plt,
     tint,
     visible,
@@ -30,29 +31,28 @@ def key(ax, x, y, color, meaning, strength=0.35):
     ax.text(x + 0.9, y, meaning, va="center", fontsize=9)
 
 
-def draw_forward(scene, text_of, notes):
-    """The rows of one forward in one strip, whose they are, and what each request then writes; of
+def draw_forward(scene, text_of):
+    """The rows of one forward in one strip, whose they are, and below what each request writes; of
     one that ends the reader is asked.
 
-    scene: {name: Seen}; text_of(token); notes: {name: what is special about it}.
+    scene: {name: Seen}; text_of(token).
     """
-    ax, x = new_axes(height=2.5), 0
-    for line, (name, seen) in enumerate(scene.items()):
+    ax, x = new_axes(height=1.6), 0
+    for name, seen in scene.items():
         rows = seen.read + seen.drafted
         draw_cells(ax, 0, [text_of(token).replace("\n", NEWLINE) for token in rows], fate(seen), x)
         ax.hlines(0.4, x + len(seen.read) + seen.accepted, x + len(rows), color=INK)
         ax.hlines(-0.3, x + 0.1, x + len(rows) - 0.16, color=INK, linewidth=1.5)  # the bracket
-        ax.text(x + len(rows) / 2, -0.5, name, va="top", ha="center", **MONO)
         wrote = "".join(visible(text_of(token)) for token in seen.tokens)
-        wrote = "?" if seen.ended else f"\u201c{wrote}\u201d"
-        ax.text(0, -2.1 - 0.9 * line, f"{name}: {notes[name]}, writes {wrote}", va="top",
-                fontsize=10, parse_math=False)
+        ax.text(x + len(rows) / 2, -0.5, f"{name}\n{'?' if seen.ended else wrote}", va="top",
+                ha="center", **MONO)
         x += len(rows)
-    for place, color, meaning in ((0, FAINT, "prompt"), (4.5, ORANGE, "root"),
-                                  (8, BLUE, "accepted draft"), (15, GREY, "struck: rejected")):
-        key(ax, place, -1.55, color, meaning)
-    return canvas(ax, f"One forward of {x} rows serves four requests", (-0.3, x + 0.3),
-                  (-2.1 - 0.9 * len(scene), 1.1))
+    for place, color, meaning in ((0, FAINT, "prompt"), (4.2, ORANGE, "root"),
+                                  (7.4, BLUE, "accepted draft"),
+                                  (14, GREY, "struck: rejected, or behind it")):
+        key(ax, place, -2.5, color, meaning)
+    return canvas(ax, f"One forward of {x} rows; below, what each request writes",
+                  (-0.3, x + 0.3), (-2.9, 1.1))
 
 
 def draw_pages(scene, size, count, text_of, who):
@@ -100,21 +100,33 @@ def draw_pages(scene, size, count, text_of, who):
 
 
 def draw_prices(parts):
-    """What one reader pays of a round with four drafts, and how many plain rounds that is; a bar
-    for each number of readers.
+    """A round with four drafts, in plain rounds of the same readers; a bar for each number of them.
 
     parts: {readers: the milliseconds of his share of what is paid once, his own, his drafts'}.
     """
     ax, says = new_axes(height=2.6), ("paid once", "for the reader", "for four drafts")
-    for y, (n, (once, reader, drafts)) in enumerate(parts.items()):
-        left = 0.0
-        for i, ms in enumerate((once, reader, drafts)):
-            ax.barh(y, ms, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
+    for y, (n, ms) in enumerate(parts.items()):
+        left, plain = 0.0, sum(ms[:2])
+        for i, part in enumerate(ms):
+            ax.barh(y, part / plain, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
                     edgecolor="white", label=None if y else says[i])
-            left += ms
+            left += part / plain
         ax.text(0, y - 0.32, f"{n} reader{'s' * (n > 1)}", va="bottom")
-        ax.text(left + 0.05, y, f"{left:.1f} ms: {left / (once + reader):.1f} plain rounds",
-                va="center", fontsize=10)
+        ax.text(left + 0.02, y, f"{left:.2f} plain rounds", va="center", fontsize=10)
     ax.legend(loc="lower center", ncols=3, fontsize=9, frameon=False, handlelength=1)
-    return canvas(ax, "Four drafts look small alone, and large in a crowd",
-                  (0, 1.6 * sum(parts[min(parts)])), (y + 0.9, -0.75))
+    return canvas(ax, "Four drafts look small alone, and large in a crowd", (0, 2.5),
+                  (y + 0.9, -0.75))
+
+
+def draw_gains(title, lines):
+    """What drafts are worth in larger and larger crowds -> the Axes.
+
+    lines: {name: {readers: (times as many tokens as without drafts, drafts)}}.
+    """
+    ax = plain_frame(new_axes(height=3.6), title, "readers", "times as many tokens")
+    for (name, gains), style in zip(lines.items(), ("ko-", "C5s-", "C5s:", "C4^-"), strict=True):
+        best, drafts = zip(*gains.values(), strict=True)
+        ax.plot([*gains], best, style, label=f"{name}: {str(drafts)[1:-1]} drafts")
+    ax.legend(frameon=False, fontsize=9)
+    ax.set(ylim=1, xticks=(1, 4, 8, 16, 32))  # below 1 drafts would not pay
+    return ax
