@@ -8,7 +8,7 @@ from math import prod
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.does_it_pay import speedups, table_of
+from nanogpt.does_it_pay import length_of, speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures import maps
 from nanogpt.pictures.plots import (
@@ -275,11 +275,11 @@ def draw_depth(picks, chains):
     ax, letters = new_axes(height=3.6), range(1, len(nodes) + 1)
     for (says, accepted), color, line, place in zip(
             ({f"{sum(nodes):.0f} picks": kept} | chains).items(), (BLUE, RED, GREEN, GREEN),
-            ("-", "-", "--", "-"), ((1.05, 0.1), (4.15, 0.08), (3.15, 0.17), (2.6, 0.58)),
+            ("-", "-", "--", "-"), ((1.05, 0.1), (4.1, 0.09), (3.15, 0.18), (2.6, 0.58)),
             strict=True):
         ax.plot(letters, accepted, line, marker="o", color=color)
         ax.text(*place, f"{says}: {sum(accepted):.2f}", color=color)
-    ax.set(ylim=(-0.05, 1), xlim=(0.7, 6), xticks=letters)
+    ax.set(ylim=(-0.05, 1), xlim=(0.7, 6.6), xticks=letters)
     for i, n in zip(letters, nodes, strict=True):
         ax.text(i, -0.17, f"{n:.1f}", color=BLUE, ha="center", va="top")
     ax.text(5.35, -0.17, "picks", color=BLUE, va="top")
@@ -287,43 +287,48 @@ def draw_depth(picks, chains):
                        "\nletter of the draft", "accepted")
 
 
-SIGHT = {  # of section 8's map: a curve's family, style, side, method, {size: its label}
-    "head": ("one head", "o-", 1, "03 one head, chain of {}", {4: "4", 6: "6", 8: "8", 12: "12"}),
-    "": ("one head", "o--", 1, "03 one head, {} nodes", {4: "", 8: " ", 16: "4, 8, 16"}),
-    " ": ("block drafter", "o-", 1, "05 slots, drawn chain of {}", {2: "2, 3, 5", 3: "", 5: " "}),
-    "slots": ("block drafter", "o--", -1, "05 DDTree, {} nodes", {7: "7", 15: "15", 31: "31"}),
+DRAFTED = {  # of section 8's map: a curve's family, style, side, method, {size: its label}
+    "head: draws": ("one head", "o-", 1, "03 one head, chain of {}", {n: n for n in (4, 6, 8, 12)}),
+    "head: 4, 8, 16 picks": ("one head", "o--", 1, "03 one head, {} nodes",
+                             {4: "", 8: " ", 16: "  "}),
+    "": ("block drafter", "o", 1, "05 slots, drawn chain of {}", {3: "our pass: 3 draws"}),
+    "our pass: 7, 15 picks": ("block drafter", "o--", 1, "05 DDTree, {} nodes", {7: "", 15: " "}),
 }
 
 
-def draw_sight(found, T=1):
-    """On the map: a drafter that does not read its own guesses and one that does, picked and drawn
-    -> the Axes. found: a stored contest."""
+def draw_drafted(found, T=1):
+    """On the map: two drafters, each with picks and with draws -> the Axes. found: a stored
+    contest."""
     fast = speedups(found, T)
-    return maps.draw_lines("With sight draws climb; picks (dashed) do not", {
+    return maps.draw_lines("The head's draws climb; more picks do not", {
         name: (maps.FAMILIES[family], style, side, {
             label: fast[method.format(n)][:2] for n, label in labels.items()})
-        for name, (family, style, side, method, labels) in SIGHT.items()},
-        (0, 4.2, 0, 6.6), (1, 1.5, 2))
+        for name, (family, style, side, method, labels) in DRAFTED.items()},
+        (0, 5, 0, 6.6), (1, 1.5, 2))
 
 
 def fastest(found, T, loop):
-    """-> the size at which a loop was fastest in a stored contest, and its speed-up."""
+    """-> the size at which a loop was fastest in a stored contest, and its speed-up; of a loop of
+    shapes the chains alone."""
     fast = speedups(found, T)
-    return max(((line["budget"], fast[name][2]) for name, line in table_of(found, T).items()
-                if line.get("loop") == loop), key=lambda one: one[1])
+    return max(((length_of(line), fast[name][2]) for name, line in table_of(found, T).items()
+                if line.get("loop") == loop and length_of(line)), key=lambda one: one[1])
 
 
-AT_ZERO = {  # a drafter's heap and chain in chapter 02's loop, its chain in 01's
-    "4-gram": ("4-gram, {} nodes", "4-gram, chain of {}", "chain of {}, 4-gram"),
-    "one head": ("one head, deep, {} nodes", "one head, chain of {}",
-                 "one head, chain of {}, chapter 01's loop"),
+AT_ZERO = {  # in chapter 02's loop a drafter's heap, one shape and chain; its chain in 01's
+    "our pass": ("DDTree, {} nodes", "fixed tree of the same pass, {} nodes",
+                 "block chain of {}, the favourites", ""),
+    "small GPT": ("", "", "picked tree {}, 57K GPT", "chain of {}, 57K GPT"),
+    "4-gram": ("4-gram, {} nodes", "", "4-gram, the heap's chain of {}", "chain of {}, 4-gram"),
+    "head": ("one head, deep, {} nodes", "", "one head, chain of {}",
+             "one head, chain of {}, chapter 01's loop"),
 }
 
 
 def at_zero(found):
     """The rows of a table: speed-ups at temperature 0, each loop at its fastest size."""
-    return [[who, *(f"{fastest(found, 0, loop)[1]:.2f}x" for loop in loops)]
-            for who, loops in AT_ZERO.items()]
+    return [[who, *("{1:.2f}x ({0})".format(*fastest(found, 0, loop)) if loop else ""
+                    for loop in loops)] for who, loops in AT_ZERO.items()]
 
 
 def step_round(args, dataset, device, prompt):

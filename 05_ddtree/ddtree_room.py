@@ -83,6 +83,14 @@ def chain_by_price(m, k, sampler, dice):
     return PricedChainDrafter(chain, m.ledger(BlockLevels, k, sampler, trust=0.6))
 
 
+class FirstChildren(NgramTreeDrafter):
+    """The heap's rival in equal code: it is shown the best child of a node alone, so its tree is a
+    chain of favourites."""
+
+    def ranked(self, context):
+        return [best[:1] for best in super().ranked(context)]
+
+
 # The paper's first: the best tree of its marginals. Then one path of it, the tree on conditionals,
 # and drafts that are drawn; as many of them as pay; and a tree without a network, from what the
 # text itself has said.
@@ -132,6 +140,8 @@ LOOPS = [
     Loop("4-gram, {} nodes", lambda m, n, sampler, dice:
          NgramTreeDrafter(n, m.table, (1 + 2 * sampler.temperature) / 3), speculate, walk,
          budgets=(8,), contest=(4, 8, 16, 32), family="4-gram", proof=(2, 4)),
+    Loop("4-gram, the heap's chain of {}", lambda m, n, sampler, dice: FirstChildren(n, m.table),
+         speculate, walk, budgets=(8,), contest=(4, 8, 16), family="4-gram", proof=(2, 4)),
 ]
 
 
