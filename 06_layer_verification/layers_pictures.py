@@ -195,35 +195,35 @@ def short(p):
 
 # ---------------------------------------------------------------- where the path ends
 
-NODES = "root", *"1234"  # of the lesson's tree
+def draw_ends(trees, title):
+    """Where does the path end? For each tree a bar of length 1, as high as the tree is probable:
+    at node 2, elsewhere above layer 2, in layer 2; and the means.
 
-
-def draw_ends(trees, node, title):
-    """Where does the path end? For each tree a bar of length 1, as high as the tree is probable,
-    and below them the means.
-
-    trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))]; node: the one
-    in full colour, a name.
+    trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))], nodes in
+    the order of the lesson's tree.
     """
     ax, y, mean = new_axes(height=4.8), 0.0, 0.0
 
-    def line(y, *texts, **look):
-        for x, text in zip((-0.1, 1.14, 1.4), texts, strict=False):
-            say(ax, x, y, text, **look)
+    def line(y, drawn, left, taken):
+        say(ax, -0.12, y, drawn)
+        say(ax, 1.14, y, left)
+        say(ax, 1.4, y, taken, color=BLUE, fontweight="bold")
 
-    line(-0.09, "drawn\nbelow", "what\nis left", color=FAINT)
-    say(ax, 1.4, -0.09, f"node {node}\ntakes", color=BLUE, fontweight="bold")
+    line(-0.1, "drawn\nbelow", "left for\nlayer 1", "node 2\ntakes")
     for drawn, chance, ends in trees:
-        middle, asked, parts = y + chance / 2, ends[:3].sum(), dict(zip(NODES, ends, strict=True))
-        draw_bar(ax, middle, parts, 0.95 * chance, BLUE, short, (node,))
-        left, right = -0.005, asked + 0.005  # the frame hides no part of the bar
-        ax.plot([left, right, right, left, left],
-                middle + chance * np.array([1, 1, -1, -1, 1]) * 0.475, color=INK, linewidth=2)
-        line(middle, f"{drawn}\n({short(chance)})", short(asked))
-        say(ax, 1.4, middle, short(parts[node]), color=BLUE, fontweight="bold")
-        mean, y = mean + chance * np.array([asked, parts[node]]), y + chance
-    line(1.06, "mean", *map(short, mean), fontweight="bold")
-    return canvas(ax, title, (-0.22, 1.52), (1.12, -0.16))
+        middle, at, left = y + chance / 2, 0.0, ends[:3].sum()
+        for name, width, color, ink in (
+                ("node 2", ends[2], BLUE, "white"),
+                ("root or 1", left - ends[2], tint(BLUE, 0.4), INK),
+                ("ends in\nlayer 2", 1 - left, tint(GREY, 0.3), INK)):
+            ax.barh(middle, width, 0.95 * chance, at, color=color)
+            if width > 0.2:
+                say(ax, at + width / 2, middle, name, color=ink)
+            at += width
+        line(middle, f"{drawn}\n({short(chance)})", short(left), short(ends[2]))
+        mean, y = mean + chance * np.array([left, ends[2]]), y + chance
+    line(1.06, "mean", *map(short, mean))
+    return canvas(ax, title, (-0.24, 1.52), (1.12, -0.18))
 
 
 # ---------------------------------------------------------------- what it gains
