@@ -56,7 +56,8 @@ from nanogpt.sizes import SIZES
 # and, without the bare slots, on the Xeon (xeon.json). trained/: chapter 01's loop on the Xeon,
 # with the weights that come along (usual.json), and with target and drafters trained four times as
 # long (longer.json; greedy.json: chains and trees at T = 0, in chapter 02's loop).
-# lengths.json in one_loop/: chapter 01's chains of its three drafters, eight lengths, at T = 1.
+# lengths.json in one_loop/: chapter 01's chains of its three drafters, eight lengths, at T = 1;
+# heap_or_chain.json: at T = 0 the heap's trees and chains that the heap's own code drafts.
 MEASURED = Path(__file__).parent / "measured"
 TEMPERATURES = (0.0, 0.6, 1.0)
 PLAINLY = "plain"  # the family of plain decoding
