@@ -73,7 +73,8 @@ def draw_turns(p, q, tokens):
     total.bar_label(bars, map(short, start.tolist()), padding=5)
     for y, token in enumerate(tokens):
         total.text(-0.02, y, token, va="center", **MONO)
-    canvas(total, "All the blue and the last orange: p", (-0.02, 0.55), (len(p) - 0.5, -0.5))
+    canvas(total, "All the blue, and the orange of the second children: p", (-0.02, 0.55),
+           (len(p) - 0.5, -0.5))
 
 
 def step_round(args, dataset, device, prompt):
@@ -112,7 +113,7 @@ def draw_by_temperature(target_logits, draft_logits):
     ax.plot(1, lines[1][-1], "o", color=INK, markersize=7)
     ax.set(xlim=(0.18, 1.28), ylim=(0.4, 1), xticks=temperatures)
     return plain_frame(ax, "The warmer the text, the less a favourite is worth",
-                       "temperature of the text", "a draft is accepted")
+                       "temperature", "a draft is accepted")
 
 
 def draw_additions(found, T):
@@ -127,7 +128,8 @@ def draw_additions(found, T):
         "drawn tree": (BLUE, "o:", -1, shaped("drawn", "", "2-1", "2-2")),
         "picked tree": (INK, "o:", 1, shaped("picked", "1-1", "2-1", "2-2")),
         "picked chain": (INK, "o-", -1, shaped("picked", "", "1-1-1", "1-1-1-1")),
-        "": (FAINT, "o", 1, {"in a lighter loop": fast[
-            "02 picked chain of 2, 57K GPT, chapter 01's loop"][:2]})},
-        (1, 2.4, 1.5, 3.1), rays=(1,), dashed=[
+        "": (FAINT, "o", -1, {
+            "1-1, lighter loop": fast["02 picked chain of 2, 57K GPT, chapter 01's loop"][:2]}),
+        " ": (FAINT, "o", 1, {"1-1-1-1, lighter loop": fast["01 chain of 4, 57K GPT"][:2]})},
+        (1.1, 2.4, 1.4, 3.2), rays=(1,), dashed=[
             fast[f"02 {way} tree 1-1, 57K GPT"][2] for way in ("drawn", "picked")])

@@ -62,7 +62,7 @@ def draw_gains(title, gains, yardstick):
         color = (plots.ORANGE, plots.BLUE)[i]
         ax.errorbar(means, [y + i / 3 for y in range(len(means))], xerr=errors, fmt="o",
                     color=color)
-        ax.text(0.09, i / 3, pair, color=color, va="center", ha="right")
+        ax.text(0.02, i / 3, pair, color=color, va="center", ha="right")
     ax.axvline(0, color=plots.INK)
     ax.set(yticks=[y + 0.17 for y in range(len(means))], yticklabels=found,
            xlabel=f"more tokens a round than {yardstick}")
