@@ -17,27 +17,27 @@ from nanogpt.pictures.plots import (
 )
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import COUNT, LETTERS, PROMPT, SO_FAR, STRETCHES, gain_on
+from routing_room import LETTERS, NGRAM, PROMPT, SO_FAR, STRETCHES, gain_on
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
 
-COLORS = {"one head for both": BLUE, LETTERS: INK, COUNT: PURPLE, "the surer head": ORANGE,
-          PROMPT: RED, SO_FAR: SKY, "knows p": FAINT, "the oracle": FAINT}
+COLORS = {"one head for both": BLUE, LETTERS: INK, "the surer head": ORANGE, SO_FAR: SKY,
+          PROMPT: RED, NGRAM: PURPLE}  # and FAINT for who is no router
 LINES = [*COLORS][:5]  # in draw_found
 
 
-def draw_wager(title, found, names, baseline="code head"):
+def draw_wager(title, found, names):
     """What each of these gains over the better head, with two standard errors; what the last one,
     the oracle, has more than the one before it is luck -> the Axes. found: of
     routing_room.replayed."""
     ax = new_axes(height=2.8)
-    gains, errors = zip(*([100 * part for part in gain_on(found, name, baseline, "both")]
+    gains, errors = zip(*([100 * part for part in gain_on(found, name, "code head", "both")]
                           for name in names), strict=True)
     # The oracle's error, which is printed, would cross the word "luck".
     ax.bar_label(ax.barh(names, gains, 0.68, xerr=[*errors[:-1], 0], ecolor=INK,
-                         color=[COLORS[name] for name in names]), fmt=" %.0f")
+                         color=[COLORS.get(name, FAINT) for name in names]), fmt=" %.0f")
     ax.bar_label(ax.barh(names[-1], gains[-1] - gains[-2], 0.68, gains[-2], color="#E0E0E0"),
                  ["luck"], label_type="center")
     ax.invert_yaxis()
@@ -46,25 +46,26 @@ def draw_wager(title, found, names, baseline="code head"):
     return ax
 
 
-def draw_found(found, baseline="knows the kind"):
-    """What each router gains over another, against how long the text keeps to a kind, with two
-    standard errors -> the Axes. found: of routing_room.replayed."""
-    ax, parts, places = new_axes(height=4.6), (*STRETCHES, "both"), (0, 1, 2, 3, 4.9)
+def draw_found(title, found):
+    """How far each router is behind the one that knows the kind, against how long the text keeps
+    to a kind, with two standard errors -> the Axes. found: of routing_room.replayed."""
+    ax, parts, places = new_axes(height=4.6), (*STRETCHES, "both"), (0, 1, 2, 3, 5.1)
     for i, name in enumerate(LINES):
         color = COLORS[name]
-        gains = [gain_on(found, name, baseline, part) for part in parts]
-        xs = [x + 0.05 * (i - 2) for x in places]
-        means, errors = ([100 * one[which] for one in gains] for which in (0, 1))
+        xs = [x + 0.06 * (i - 2) for x in places]
+        means, errors = zip(*([100 * one for one in gain_on(found, name, "knows the kind", part)]
+                              for part in parts), strict=True)
         ax.errorbar(xs, means, errors, color=color, marker="o", elinewidth=0.8,
                     linestyle="none")
         # A kind that stays is no further length: no line leads there.
         ax.plot(xs[:-1], means[:-1], color=color)
-        ax.text(3.18, means[3] + 0.1, name, color=color, fontsize="small")
+        ax.text(3.22, means[3] + 0.1, name, color=color, fontsize="small")
+    ax.text(5.1, 1.9, name, color=color, fontsize="small", ha="center")  # the prompt, unlike there
     ax.axhline(0, color=GREY)
-    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"], yticks=(-15, -10, -5, 0))
-    return plain_frame(ax, "After a change the letters need time",
-                       "tokens until the kind changes",
-                       f"% over a router that {baseline}")
+    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"], yticks=(-15, -10, -5, 0),
+           yticklabels=(15, 10, 5, 0))
+    return plain_frame(ax, title, "tokens until the kind changes",
+                       "% behind a router that knows the kind")
 
 
 def draw_taught(title, pairs, one_head):

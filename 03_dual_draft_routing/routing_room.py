@@ -14,7 +14,6 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # so that a plain clone runs, too
 
-from dataclasses import replace
 from statistics import mean
 
 import torch
@@ -55,6 +54,7 @@ from nanogpt.data import held_out_prompts, untouched_prompts
 from nanogpt.decoding import Context, collect
 from nanogpt.exact.slips import slips
 from nanogpt.sampling import Dice, Sampler
+from text_table import NgramDraft, TextTable  # chapter 01
 from train_heads import (
     get_heads,
     get_kinds,
@@ -158,6 +158,24 @@ def propose_everywhere(target, heads, text, first, sampler, kind=0):
     return found
 
 
+class CountHead(NgramDraft):
+    """A count that drafts: chapter 01's 4-gram of a Dataset's training text, as a head of this
+    chapter. Its state is the end of the text."""
+
+    def __init__(self, data):
+        super().__init__(TextTable(4), data.tokenizer.vocab_size)
+        self.table.read(data.train.tolist())
+
+    @property
+    def state(self):
+        return torch.tensor([self.committed])
+
+    def read(self, states, tokens):
+        """See grow_tree."""
+        ends = torch.cat([states, torch.tensor(tokens)[:, None]], 1)[:, -3:]
+        return torch.stack([self.after((*end,)) for end in ends.tolist()]).log_softmax(-1), ends
+
+
 def tell(kinds, target, heads, sampler):
     """24 plain texts of each kind, 128 tokens behind their prompts -> {kind: propose_everywhere of
     each}."""
@@ -175,11 +193,10 @@ def pair_votes(kinds):
     """A count in place of the heads: how often one letter follows another in each kind's training
     text, every pair .1 times more -> a function of a text, its votes as in `votes`."""
     size, logs = kinds["both"].tokenizer.vocab_size, []
-    for kind in ("verse", "code"):
+    for kind in "verse", "code":
         train = kinds[kind].train
         pairs = torch.bincount(train[:-1] * size + train[1:], minlength=size ** 2) + 0.1
-        pairs = pairs.view(size, size)
-        logs.append((pairs / pairs.sum(-1, keepdim=True)).log())
+        logs.append(pairs.view(size, size).log().log_softmax(-1))
     more = logs[0] - logs[1]
     return lambda text: [0.0, *more[text[:-1], text[1:]].tolist()]
 
@@ -187,8 +204,7 @@ def pair_votes(kinds):
 def named_right(kinds, target, heads, prompts_of=held_out_prompts, vote=None):
     """For how many prompts do the letters speak for the head of their kind? -> right ones, all.
     prompts_of: see nanogpt/data.py; vote: see pair_votes, or else the heads vote."""
-    pair = heads["verse"], heads["code"]
-    vote = vote or (lambda prompt: votes(target, pair, prompt))
+    vote = vote or (lambda prompt: votes(target, (heads["verse"], heads["code"]), prompt))
     right = [(sum(vote(prompt)) > 0) == (kind == "verse")
              for kind in ("verse", "code") for prompt in prompts_of(kinds[kind], 24)]
     return sum(right), len(right)
@@ -214,7 +230,7 @@ def turned(kinds, target, heads):
 PROMPT = "the prompt"  # for whom do its letters speak?
 LETTERS = "the letters"  # of the prompt and of the text so far
 SO_FAR = "the surest so far"  # who has promised more in all rounds
-COUNT = "the count"  # the same, but a count of letter pairs votes
+NGRAM = "a 4-gram"  # no router: the count that drafts
 ROUTERS = ("verse head", "code head", "the surer head", SO_FAR, "its record", PROMPT,
            LETTERS, "knows the kind", "one head for both", "knows p", "the oracle")
 GAINS = tuple((router, other) for other in (
@@ -229,7 +245,7 @@ def choices(step):
             "the surer head": route(step.means[:2]),
             "knows p": route(step.due),  # the target's probabilities, and not its draws
             "the oracle": route(step.lengths[:2]),
-            "one head for both": 2}
+            "one head for both": 2, NGRAM: 3}
 
 
 def surest_so_far(steps):
@@ -268,23 +284,9 @@ def replayed(known, routers):
                      for part, texts in parts.items()} for router in routers}
 
 
-def counts(kinds, target, known, sampler):
-    """`replayed`, with the one router of a count that goes on voting. known: what `tell` gave with
-    the other arguments."""
-    vote, found = pair_votes(kinds), {}
-    for kind, texts in known.items():
-        plain = plain_texts(target, held_out_prompts(kinds[kind], len(texts)), sampler)
-        found[kind] = [
-            {root: replace(step, vote=told[root], before=told[:root])
-             for root, step in steps.items()}
-            for steps, told in zip(texts, map(vote, plain), strict=True)]
-    return {COUNT: replayed(found, [LETTERS])[LETTERS]}
-
-
 def gain_on(found, router, other, part):
     """nanogpt.bench.gain on a part of `replayed`: a verse and a code text are left out together."""
-    kinds = 1 if part in ("verse", "code") else 2
-    return gain(found[router][part], found[other][part], kinds)
+    return gain(found[router][part], found[other][part], 1 if part in ("verse", "code") else 2)
 
 
 def print_gains(found, gains, part="both"):
@@ -306,14 +308,15 @@ def print_taus(found, gains=(), parts=("verse", "code", "both")):
 
 def print_drawn(kinds, target, heads, sampler):
     """tau of chains of 4 and 8 that are drawn, the head chosen before the draws; and their gains
-    over one head's."""
-    verse, code, both = heads.values()
-    for K in (4, 8):
+    over one head's. heads: of get_kinds, and a CountHead."""
+    verse, code, both, ngram = heads.values()
+    for K in 4, 8:
         found = {}
         for name, levels in (("one head for both", HeadLevels(both)),
+                             (NGRAM, HeadLevels(ngram)),
+                             ("code head", HeadLevels(code)),
                              (PROMPT, None),  # it names the head of its kind, see named_right
-                             ("how sure?", RoutedLevels([verse, code])),
-                             ("what record?", RecordLevels([verse, code]))):
+                             ("how sure?", RoutedLevels([verse, code]))):
             found[name] = [collect(speculate(
                 target, TreeDrafter(levels or HeadLevels(heads[kind]), (1,) * K, sampler, dice),
                 prompt, sampler, dice, multi_round), 128).accepted for kind in ("verse", "code")
@@ -359,19 +362,19 @@ def main(argv=None):
     args = p.parse_args(argv)
     _, device = cli.setup(args)
     kinds, target, heads = get_kinds(device, args.retrain, args.taught)
-    for prompts_of in (held_out_prompts, untouched_prompts):
+    heads[NGRAM] = CountHead(kinds["both"])
+    for prompts_of in held_out_prompts, untouched_prompts:
         for vote in None, pair_votes(kinds):
             print("{} of {} prompts name their head".format(
                 *named_right(kinds, target, heads, prompts_of, vote)))
-    for temperature in (0.5, 1.0):  # greedy text of so small a target repeats itself
+    for temperature in 0.5, 1.0:  # greedy text of so small a target repeats itself
         known = tell(kinds, target, heads, Sampler(temperature))
         print("\ntemperature", temperature)
-        found = replayed(known, ROUTERS) | counts(kinds, target, known, Sampler(temperature))
-        gains = (*GAINS, *((COUNT, other) for other in ROUTERS))
-        print_taus(found, gains, ("verse", "code", "both", *STRETCHES))
+        found = replayed(known, (*ROUTERS, NGRAM))
+        print_taus(found, GAINS, ("verse", "code", "both", *STRETCHES))
         for every in STRETCHES:
             print(f"\nthe kind changes every {every} tokens")
-            print_gains(found, gains, every)
+            print_gains(found, GAINS, every)
         print_opinions(known)
     print_drawn(kinds, target, heads, Sampler(1))
 

@@ -40,21 +40,16 @@ def started(head, text):
     return head
 
 
-def toy_pair(seeds=(8, 9), budget=3):
-    return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in seeds]
-
-
-def exact_bias(make_drafter, sampler, rounds=2, length=4, **speculation):
-    """Total variation between the distribution of a decoding loop and the target's distribution."""
-    return loop_bias(lambda target, dice: speculate(
-        target, make_drafter(dice), PROMPT, sampler, dice, **speculation), sampler, rounds, length)
+def toy_pair():
+    return [HeadDrafter(ToyHead(seed), 2, 2, 3) for seed in (8, 9)]
 
 
 def test_a_coin_may_choose_the_head():
     """The drafters' own coin is a draw like any other."""
-    for sampler in (Sampler(1), Sampler(0.7, top_p=0.9)):
-        assert exact_bias(lambda dice: RoutedDrafter(
-            toy_pair(), lambda means: int(dice.flip(0.5))), sampler, rounds=1) < 1e-12
+    for sampler in Sampler(1), Sampler(0.7, top_p=0.9):
+        assert loop_bias(lambda target, dice, sampler=sampler: speculate(
+            target, RoutedDrafter(toy_pair(), lambda means: int(dice.flip(0.5))), PROMPT, sampler,
+            dice), sampler, 1, 4) < 1e-12
 
 
 # ---------------------------------------------------------------- the tree
@@ -88,6 +83,18 @@ def test_pruned_expansion_keeps_the_best_nodes_of_the_full_one(seed):
         assert len(set(prefixes(tree))) == len(tree) == min(budget, len(everything) - 1) + 1
         for path, score in zip(prefixes(tree), scores, strict=True):
             assert everything[path] == pytest.approx(score, abs=1e-12)
+
+
+def test_a_count_is_a_head_by_hand():
+    """In "bcabb", behind "cab", Witten and Bell give .8125 to b and .0625 to c; behind "abb", of
+    which only b was seen, they are alike."""
+    class Data:
+        tokenizer, train = CharTokenizer("abc"), torch.tensor([1, 2, 0, 1, 1])
+
+    head = routing_room.CountHead(Data)
+    head.observe([2, 0])
+    assert grow_tree(head, 1, 2, 1, 2)[1] == pytest.approx(
+        [0, math.log(13 / 14), math.log(13 / 28)])
 
 
 # ---------------------------------------------------------------- the router
@@ -163,9 +170,9 @@ def test_routers_by_hand():
     """Two tokens behind the root. The verse head guesses the first, the code head none, and is
     the surer one: 2 tokens in 1 round for verse and the oracle, in 2 for code and the router."""
     known = {0: routing_room.Proposal([1, 0], [.2, .3]), 1: routing_room.Proposal([0, 0], [.2, .2])}
-    assert {router: routing_room.tau([routing_room.rounds_by(known, router)]) for router in (
-        "verse head", "code head", "the surer head", "the oracle")} == {
-            "verse head": 2, "code head": 1, "the surer head": 1, "the oracle": 2}
+    wanted = {"verse head": 2, "code head": 1, "the surer head": 1, "the oracle": 2}
+    assert wanted == {router: routing_room.tau([routing_room.rounds_by(known, router)])
+                      for router in wanted}
 
 
 def test_votes_are_what_the_heads_give_to_the_next_token():
@@ -229,7 +236,6 @@ def test_a_gain_by_hand():
     assert gain([[2], [1], [3]], [[0], [0], [0]]) == pytest.approx((2, 2 / 3 ** 0.5))
     # Two kinds of text, one with 3 tokens for 1, the other with 2 for 1: no accident, and no error.
     assert gain([[2], [2], [1], [1]], [[0]] * 4, 2) == pytest.approx((1.5, 0))
-    assert gain([[2], [2], [1], [1]], [[0]] * 4)[1] > 0.1
 
 
 def test_both_orders_of_a_pair():
@@ -245,7 +251,7 @@ def test_both_orders_of_a_pair():
 
 
 def test_bad_input():
-    for name in ("depth", "top_k", "budget"):
+    for name in "depth", "top_k", "budget":
         with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
             HeadDrafter(None, **{name: 0})
 
