@@ -92,7 +92,8 @@ def bias(p, q, law):
     """What the rule writes, less p, if it is told q and drafts come by another law: d a - S r.
 
     p, q, law (V,) -> (V,). law[x]: how often x is sent; it may sum to less than 1, for in h =
-    1 - law.sum() of all rounds nothing is sent, and the target writes a token of its own.
+    1 - law.sum() of all rounds nothing is sent, and the target writes a token of its own. What is
+    told, q, may sum to less than 1, too.
 
     Example: p = q = (.8, .2), and every draft 1 is hidden, which is the law (.8, 0): h = .2, d =
     (.8, 0) - .8 q = (.16, -.16), a = 1, S = 0: (.16, -.16).
@@ -120,4 +121,4 @@ def mend(p, q, shown):
     raise NotImplementedError("not yet: mend")
 
 
-# make_exercises.py knows by this line whether you have written here: c0ef161b6419
+# make_exercises.py knows by this line whether you have written here: c8ff4f6ab63f
