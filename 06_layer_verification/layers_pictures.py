@@ -60,17 +60,18 @@ def tuple_flows(local, draft_probs, k):
     return flows
 
 
-def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False):
+def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False, grey=0.5):
     """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
     What the capacity does not hold is red; capacity 0: no limit; drawn: how much there was, the
-    hatched pipe around both; loud: what is missing is what the picture wants to say.
+    hatched pipe around both; loud: what is missing is what the picture wants to say; grey: how
+    strong.
     """
     (x0, y0), (x1, y1), way = start, end, np.linspace(0, 1, 61)
     x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
     fits = min(flow, capacity or flow)
     ax.fill_between(x, y - WIDE * drawn / 2, y + WIDE * drawn / 2, **UNSEEN)
-    for top, width, color in ((-capacity / 2, capacity, tint((GREY, RED)[loud], 0.5)),
+    for top, width, color in ((-capacity / 2, capacity, tint(RED if loud else GREY, grey)),
                               (-flow / 2, fits, tint(BLUE, 0.6)),
                               (fits - flow / 2, flow - fits, RED)):
         ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color,
@@ -82,8 +83,8 @@ def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False):
         fontweight="bold" if over else "normal",
         path_effects=[withStroke(linewidth=9 if drawn else 3, foreground="white")])
     if loud:
-        say(ax, x1 + 0.02, at, two_digits(capacity - flow) + " missing", color=RED,
-            fontweight="bold")
+        say(ax, x1 + 0.02, at, two_digits(capacity - flow) + " missing", fontweight="bold",
+            color=RED if capacity > flow + 1e-9 else INK)
 
 
 def side_by_side(widths, middle):
@@ -115,7 +116,8 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
     for x, name in zip((0.5, 1.5) if k == 1 else (0, last), heads, strict=True):
         say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
-        draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass, mass * drawn)
+        draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass, mass * drawn,
+                  grey=k / 4)
         draw_node(ax, (1, y), "".join("etm"[z] for z in X), GREY)
         for z, mouth in zip(shown, mouths, strict=True):
             if k > 1 and shares[z]:
@@ -124,12 +126,12 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
         say(ax, 0, level[-1] + 0.34, f"hatched: {two_digits(unseen)}, rejected before draft 2 is "
             "looked at", ha="left", color=FAINT)
     if k == 1:
-        draw_node(ax, (-0.12, ends.mean()), behind, GREY)
+        draw_node(ax, (-0.03, level.mean()), behind, GREY)
         say(ax, last + 0.17, ends.mean(), two_digits(out.sum()), color=BLUE, fontsize=17,
             fontweight="bold")
     for z, y, end in zip(shown, level, ends, strict=True):
         draw_pipe(ax, (k, y), (last, end), out[z], target_mass[z],
-                  loud=k == 1 and bool(out[z] < target_mass[z] - 1e-9))
+                  loud=k == 1 and z == shown[0])
         if only is not None:  # the walls of the outlet
             for wall in (-out[z] / 2, min(target_mass[z], out[z]) - out[z] / 2):
                 ax.plot([k, last], [y + WIDE * wall, end + WIDE * wall], color=INK, linewidth=1.8)
@@ -167,7 +169,7 @@ def draw_chain(names, rows, ends, title):
     """
     ax, x = new_axes(height=4.4), np.linspace(0.04, 0.96, len(names))
     ax.annotate("", (0.04, -0.42), (0.96, -0.42), arrowprops={"arrowstyle": "->", "color": FAINT})
-    say(ax, 0.5, -0.62, "asked from the right", color=FAINT)
+    say(ax, 0.5, -0.62, "asked from its end", color=FAINT)
     ax.plot(x, 0 * x, color=GREY, linewidth=1.2, zorder=1)
     for place, name in zip(x, names, strict=True):
         draw_node(ax, (place, 0), name, GREY)
@@ -233,31 +235,15 @@ def draw_gains(drafts, gains, title):
     """By how many percent a block has more tokens, over the number of drafts. -> Axes
 
     gains: {drafter: (percent for each of `drafts`, how much higher its name stands)}; what is no
-    family of drafters is in grey.
+    family of drafters is in grey, dashed.
     """
     ax = new_axes(height=4)
     for name, (y, higher) in gains.items():
         color = FAMILIES.get(name, FAINT)
-        ax.plot(drafts, y, "o-", color=color, markersize=4)
+        ax.plot(drafts, y, "o-" if name in FAMILIES else "o--", color=color, markersize=4)
         say(ax, drafts[-1] + 0.3, y[-1] + higher, name, color=color, ha="left")
     ax.set(xlim=(0, 15), ylim=(0, 36), xticks=range(0, 13, 2))
     return plain_frame(ax, title, "drafts in the chain", "more tokens as a block, %")
-
-
-def draw_saved(saved, title):
-    """How much of a token's time a block saves, over the number of drafts. -> Axes
-
-    saved: {drafter: {drafts: (percent, two standard errors)}}.
-    """
-    ax = new_axes(height=4)
-    ax.axhline(0, color=INK, linewidth=1)
-    for beside, (name, points) in zip((-0.7, 0, 0.7), saved.items(), strict=True):
-        middle, error = zip(*points.values(), strict=True)
-        ax.errorbar([K + beside for K in points], middle, error, fmt="o", label=name,
-                    color=FAMILIES[name], markersize=8, elinewidth=2)
-    ax.legend(loc="upper left", frameon=False, labelcolor="linecolor")
-    ax.set(xlim=(2, 14), xticks=(4, 8, 12))
-    return plain_frame(ax, title, "drafts in the chain", "time of a token saved, %")
 
 
 # ---------------------------------------------------------------- the round of the step page

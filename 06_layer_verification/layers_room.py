@@ -259,6 +259,22 @@ def load_gains():
     return json.loads((MEASURED / "chains" / "gains.json").read_text(encoding="utf-8"))
 
 
+def without_luck(fast):
+    """Chains on the map at T = 1: the tokens of load_gains, which no coin and few texts decide; the
+    prices of one hour in chapter 01's loop, its `speedups` -> {(drafter, rule): {drafts: (tokens,
+    price)}}."""
+    found, points = load_gains()["drafters"], {}
+    for who, *names in (
+            ("57K GPT", "01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
+            ("4-gram", "01 chain of {}, 4-gram", "06 chain of {}, 4-gram, block verification"),
+            ("one head", "03 one head, chain of {}, chapter 01's loop",
+             "06 one head, chain of {}, block verification")):
+        for rule, name in zip(("token by token", "as a block"), names, strict=True):
+            points[who, rule] = {K: (found[who][rule][K], fast[name.format(K)][1])
+                                 for K in (4, 8, 12) if name.format(K) in fast}
+    return points
+
+
 def cut_paths(trees, first, second):
     """Two chains, cut after so many drafts on the first and on the second -> trees of that shape.
 
