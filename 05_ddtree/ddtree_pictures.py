@@ -3,12 +3,14 @@
 Blue is what is kept (here: the root and the nodes of the tree), grey what is not.
 """
 
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 import torch
 
 from ddtree import DDTreeDrafter
-from nanogpt.does_it_pay import length_of, speedups, table_of
+from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.packing import precision_of
 from nanogpt.pictures import maps
 from nanogpt.pictures.plots import (
@@ -70,7 +72,8 @@ def draw_drafter(context, log_probs, text_of_token, after):
         ax.text(x + 0.47, 6.5, says, ha="center", color=ORANGE)
         list_letters(ax, x, 6.15, row, 3, text_of_token, ORANGE)
     ax.annotate("", (3.9, 5.73), (3.1, 5.73), arrowprops={"arrowstyle": "->"})
-    ax.annotate("", (2.75, 4.6), (4, 5.1), arrowprops={"arrowstyle": "<->"})
+    ax.annotate("", (2.75, 4.55), (4, 5.1), arrowprops={"arrowstyle": "->"})
+    ax.text(3.6, 4.72, "slot 2 should give this")
     return ax
 
 
@@ -236,27 +239,24 @@ def measured_rows(found, T):
 def draw_stop(masses, contests, top=0.1, most=30):
     """Masses as falling bars, cut off at `top`, and bands for what a row costs -> the Axes.
 
-    masses: in the heap's order; contests: {hour: a stored contest}, read at temperature 1.
+    masses: in the heap's order; contests: {run: a stored contest}, read at temperature 1.
     """
     ax, stops = new_axes(height=3.8), []
-    for hour, found in contests.items():
+    ax.bar(range(1, most + 1), masses[:most], 0.8, color=tint(BLUE, 0.6))
+    for run, found in contests.items():
         low, high = sorted(price_of_a_row(masses, *fit)[0] for fit in measured_rows(found, 1))
         few, many = (sum(m > price for m in masses) for price in (high, low))
-        n, best = fastest(found, 1, "DDTree, {} nodes")
-        stops.append(many)
+        stops += few, many
         ax.axhspan(low, high, color=INK, alpha=0.3, linewidth=0, zorder=3)
-        ax.text(most + 0.9, high, f"{hour}: {few} to {many} nodes\n"
-                f"(timed: {n}, {two_digits(best)}x)", ha="right", va="bottom", linespacing=1.1)
-    ax.bar(range(1, most + 1), masses[:most], 0.8, color=[
-        tint(BLUE, 0.8) if i < min(stops) else tint(BLUE, 0.4) if i < max(stops)
-        else tint(GREY, 0.6) for i in range(most)])
+        ax.text(most + 0.9, high, f"price of a row, {run}:\nstop after {few} to {many}",
+                ha="right", va="bottom")
     cut = [m for m in masses if m > top]
     for i, _ in enumerate(cut, 1):  # a break: the bar goes on
         ax.plot((i - 0.5, i + 0.5), (0.86 * top, 0.9 * top), color="white", linewidth=3)
     ax.text(len(cut) + 1, 0.97 * top, "these go on to " + " ".join(map(two_digits, cut)), va="top")
     ax.text(len(cut) + 3, masses[len(cut) + 1], "what the drafter promises", color=BLUE,
             va="bottom")
-    ax.set(xlim=(0, most + 1), xticks=[1, *sorted(stops), most], ylim=(0, top))
+    ax.set(xlim=(0, most + 1), xticks=[1, *stops, most], ylim=(0, top))
     plain_frame(ax, "Stop where the bars sink into the band",
                 "node, in the heap's order", "tokens")
     return ax
@@ -275,14 +275,14 @@ def draw_depth(picks, chains):
     ax, letters = new_axes(height=3.6), range(1, len(nodes) + 1)
     for (says, accepted), color, line, place in zip(
             ({f"{sum(nodes):.0f} picks": kept} | chains).items(), (BLUE, RED, GREEN, GREEN),
-            ("-", "-", "--", "-"), ((1.05, 0.1), (4.1, 0.09), (3.15, 0.18), (2.6, 0.58)),
+            ("-", "-", "-", "--"), ((1.05, 0.1), (4.1, 0.09), (2.6, 0.58), (3.15, 0.18)),
             strict=True):
         ax.plot(letters, accepted, line, marker="o", color=color)
         ax.text(*place, f"{says}: {sum(accepted):.2f}", color=color)
     ax.set(ylim=(-0.05, 1), xlim=(0.7, 6.6), xticks=letters)
     for i, n in zip(letters, nodes, strict=True):
         ax.text(i, -0.17, f"{n:.1f}", color=BLUE, ha="center", va="top")
-    ax.text(5.35, -0.17, "picks", color=BLUE, va="top")
+    ax.text(5.3, -0.17, "rows sent", color=BLUE, va="top")
     return plain_frame(ax, "Draws go deeper if each reads the last",
                        "\nletter of the draft", "accepted")
 
@@ -292,7 +292,8 @@ DRAFTED = {  # of section 8's map: a curve's family, style, side, method, {size:
     "head: 4, 8, 16 picks": ("one head", "o--", 1, "03 one head, {} nodes",
                              {4: "", 8: " ", 16: "  "}),
     "": ("block drafter", "o", 1, "05 slots, drawn chain of {}", {3: "our pass: 3 draws"}),
-    "our pass: 7, 15 picks": ("block drafter", "o--", 1, "05 DDTree, {} nodes", {7: "", 15: " "}),
+    " ": ("block drafter", "o--", -1, "05 DDTree, {} nodes",
+          {7: "our pass: 7, 15 picks", 15: ""}),
 }
 
 
@@ -307,18 +308,22 @@ def draw_drafted(found, T=1):
         (0, 5, 0, 6.6), (1, 1.5, 2))
 
 
-def fastest(found, T, loop):
-    """-> the size at which a loop was fastest in a stored contest, and its speed-up; of a loop of
-    shapes the chains alone."""
-    fast = speedups(found, T)
-    return max(((length_of(line), fast[name][2]) for name, line in table_of(found, T).items()
-                if line.get("loop") == loop and length_of(line)), key=lambda one: one[1])
+def fastest(found, loop, trees):
+    """-> the best speed-up of a loop at temperature 0, and at which size; of a loop of shapes
+    either among the trees or among the chains."""
+    def size(shape):
+        return shape if isinstance(shape, int) else (
+            (max(shape) > 1) == trees and sum(accumulate(shape, mul)))
+
+    fast = speedups(found, 0)
+    return max((fast[name][2], nodes) for name, line in table_of(found, 0).items()
+               if line.get("loop") == loop and (nodes := size(line["budget"])))
 
 
 AT_ZERO = {  # in chapter 02's loop a drafter's heap, one shape and chain; its chain in 01's
     "our pass": ("DDTree, {} nodes", "fixed tree of the same pass, {} nodes",
                  "block chain of {}, the favourites", ""),
-    "small GPT": ("", "", "picked tree {}, 57K GPT", "chain of {}, 57K GPT"),
+    "small GPT": ("", "picked tree {}, 57K GPT", "picked tree {}, 57K GPT", "chain of {}, 57K GPT"),
     "4-gram": ("4-gram, {} nodes", "", "4-gram, the heap's chain of {}", "chain of {}, 4-gram"),
     "head": ("one head, deep, {} nodes", "", "one head, chain of {}",
              "one head, chain of {}, chapter 01's loop"),
@@ -327,8 +332,8 @@ AT_ZERO = {  # in chapter 02's loop a drafter's heap, one shape and chain; its c
 
 def at_zero(found):
     """The rows of a table: speed-ups at temperature 0, each loop at its fastest size."""
-    return [[who, *("{1:.2f}x ({0})".format(*fastest(found, 0, loop)) if loop else ""
-                    for loop in loops)] for who, loops in AT_ZERO.items()]
+    return [[who, *("{:.2f}x ({})".format(*fastest(found, loop, column == 1)) if loop else ""
+                    for column, loop in enumerate(loops))] for who, loops in AT_ZERO.items()]
 
 
 def step_round(args, dataset, device, prompt):
