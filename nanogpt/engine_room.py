@@ -314,20 +314,14 @@ def summary(laps, n):
             "accepted": of("accepted"), "tested": of("tested")}
 
 
-def gains(found, way="{}"):
+def gains(found, ks=DRAFTS):
     """What drafts are worth: {readers: (times as many tokens as without, at how many drafts)}, at
-    the best number that was timed. Every crowd writes the texts of the largest, so tau is of those.
-
-    way: IN_PLACE, or as it is.
+    the best of these numbers that was timed. Every crowd writes the texts of the largest, so tau is
+    of those.
     """
-    best = {}
-    for n, row in found.items():
-        plain = row.get(way.format(0), row[0])["round_ms"]
-        each = [(found[max(found)][name]["tau"] * plain / row[name]["round_ms"], k)
-                for k in DRAFTS if (name := way.format(COUNTED[k])) in row]
-        if each:
-            best[n] = max(each)
-    return best
+    return {n: max((found[max(found)][name]["tau"] * row[0]["round_ms"] / row[name]["round_ms"], k)
+                   for k in ks if (name := COUNTED[k]) in row)
+            for n, row in found.items()}
 
 
 def load_sweeps(folder=MEASURED):

@@ -55,14 +55,13 @@ def draw_forward(scene, text_of):
                   (-0.3, x + 0.3), (-2.9, 1.1))
 
 
-def draw_pages(scene, size, count, text_of, who):
-    """The pages of one request after the forward, in the order of its text; below them the memory,
-    and who has each page of it.
+def draw_pages(seen, size, text_of, who):
+    """The pages of one request after the forward, in the order of its text.
 
-    scene: {name: Seen}; size: rows of a page; count: pages; text_of(token); who: its name. Colours
-    as in draw_forward; filled: the row stays. A bar stands where the text ends, if it has ended.
+    seen: its Seen; size: rows of a page; text_of(token); who: its name. Colours as in draw_forward;
+    filled: the row stays. A bar stands where the text ends, if it has ended.
     """
-    ax, seen, width = new_axes(height=2.9), scene[who], size + 1
+    ax, width = new_axes(height=1.8), size + 1
     tokens, colors = seen.past + seen.read + seen.drafted, [FAINT] * len(seen.past) + fate(seen)
     kept = len(seen.past + seen.read + seen.tokens) - 1  # the last token of a text is unread
     for i, page in enumerate(seen.table):
@@ -84,19 +83,9 @@ def draw_pages(scene, size, count, text_of, who):
             (0, FAINT, "read before", 0.35), (6, ORANGE, "root", 0.35),
             (9.5, BLUE, "accepted, stays", 0.35), (17.5, BLUE, "accepted, does not stay", 0)):
         key(ax, place, -0.9, color, meaning, strength)
-    owners = {page: name for name, other in scene.items() for page in other.table}
-    box = (len(seen.table) * width - 1) / count
-    ax.text(0, -2.7, "the memory, and who has which page", fontsize=10)
-    for page in range(count):
-        mine = owners.get(page) == who
-        ax.add_patch(plt.Rectangle((page * box, -4), 0.92 * box, 0.95, linewidth=1.2,
-                                   edgecolor=INK if mine else GREY,
-                                   facecolor=tint(GREY, 0.8 * mine)))
-        ax.text((page + 0.46) * box, -3.53, owners.get(page, ""), ha="center", va="center",
-                color=INK if mine else FAINT, **MONO)
-        ax.text((page + 0.46) * box, -4.2, page, ha="center", va="top", fontsize=9, color=FAINT)
+    ax.text(0, -1.9, "A text's last token is unread, so its row does not stay.", fontsize=9)
     return canvas(ax, f"{who} stops inside its drafts: hollow rows do not stay",
-                  (-0.3, len(seen.table) * width), (-5.1, 2))
+                  (-0.3, len(seen.table) * width), (-2.2, 2))
 
 
 def draw_prices(parts):
@@ -108,8 +97,9 @@ def draw_prices(parts):
     for y, (n, ms) in enumerate(parts.items()):
         left, plain = 0.0, sum(ms[:2])
         for i, part in enumerate(ms):
-            ax.barh(y, part / plain, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
-                    edgecolor="white", label=None if y else says[i])
+            bar = ax.barh(y, part / plain, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
+                          edgecolor="white", label=None if y else says[i])
+            ax.bar_label(bar, [f"{part / plain:.2f}"[1:]], label_type="center", fontsize=9)
             left += part / plain
         ax.text(0, y - 0.32, f"{n} reader{'s' * (n > 1)}", va="bottom")
         ax.text(left + 0.02, y, f"{left:.2f} plain rounds", va="center", fontsize=10)
@@ -123,10 +113,11 @@ def draw_gains(title, lines):
 
     lines: {name: {readers: (times as many tokens as without drafts, drafts)}}.
     """
-    ax = plain_frame(new_axes(height=3.6), title, "readers", "times as many tokens")
-    for (name, gains), style in zip(lines.items(), ("ko-", "C5s-", "C5s:", "C4^-"), strict=True):
-        best, drafts = zip(*gains.values(), strict=True)
-        ax.plot([*gains], best, style, label=f"{name}: {str(drafts)[1:-1]} drafts")
-    ax.legend(frameon=False, fontsize=9)
-    ax.set(ylim=1, xticks=(1, 4, 8, 16, 32))  # below 1 drafts would not pay
+    ax = plain_frame(new_axes(height=3.4), title, "readers", "times as many tokens")
+    styles = ("ko-", "center"), ("kD:", "bottom"), ("C5s-", "top"), ("C4^-", "center")
+    for (name, gains), (style, va) in zip(lines.items(), styles, strict=True):
+        best, _ = zip(*gains.values(), strict=True)
+        ax.plot([*gains], best, style)
+        ax.text(33, best[-1], name, va=va, fontsize=9)
+    ax.set(ylim=1, xlim=(0, 49), xticks=(1, 4, 8, 16, 32))  # below 1 drafts would not pay
     return ax
