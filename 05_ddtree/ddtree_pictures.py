@@ -283,7 +283,7 @@ def draw_depth(picks, chains):
     for i, n in zip(letters, nodes, strict=True):
         ax.text(i, -0.17, f"{n:.1f}", color=BLUE, ha="center", va="top")
     ax.text(5.3, -0.17, "rows sent", color=BLUE, va="top")
-    return plain_frame(ax, "Draws go deeper if each reads the last",
+    return plain_frame(ax, "Reading on carries draws deeper",
                        "\nletter of the draft", "accepted")
 
 

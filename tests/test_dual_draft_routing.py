@@ -40,8 +40,8 @@ def started(head, text):
     return head
 
 
-def toy_pair():
-    return [HeadDrafter(ToyHead(seed), 2, 2, 3) for seed in (8, 9)]
+def toy_pair(budget=3):
+    return [HeadDrafter(ToyHead(seed), 2, 2, budget) for seed in (8, 9)]
 
 
 def test_a_coin_may_choose_the_head():
