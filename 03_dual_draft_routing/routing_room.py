@@ -316,7 +316,8 @@ def print_drawn(kinds, target, heads, sampler):
                              (NGRAM, HeadLevels(ngram)),
                              ("code head", HeadLevels(code)),
                              (PROMPT, None),  # it names the head of its kind, see named_right
-                             ("how sure?", RoutedLevels([verse, code]))):
+                             ("how sure?", RoutedLevels([verse, code])),
+                             ("what record?", RecordLevels([verse, code]))):
             found[name] = [collect(speculate(
                 target, TreeDrafter(levels or HeadLevels(heads[kind]), (1,) * K, sampler, dice),
                 prompt, sampler, dice, multi_round), 128).accepted for kind in ("verse", "code")

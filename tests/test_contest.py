@@ -380,9 +380,8 @@ def test_a_curve_of_a_map_stands_where_its_points_are():
                          (0, 4, 0, 5), rays=(1,), dashed=[2])
     at = {text.get_text(): text.xy for text in ax.texts if hasattr(text, "xy")}
     assert at == {"1": (1.25, 2), "2": (1.5, 3), "chains": (1.5, 3), "plain": (1, 1)}
-    curve, one, two, _ = ax.lines
-    assert list(curve.get_xdata()) == [1.25, 1.5] and list(curve.get_ydata()) == [2, 3]
-    assert [line.get_xydata()[1].tolist() for line in (one, two)] == [[4, 4], [2.5, 5]]
+    assert [line.get_xydata().tolist() for line in ax.lines[:3]] == [
+        [[1.25, 2], [1.5, 3]], [[0, 0], [4, 4]], [[0, 0], [2.5, 5]]]
 
 
 # ---------------------------------------------------------------- three numbers
@@ -446,9 +445,8 @@ def test_two_timed_chains_foretell_the_others():
     points = {k: (k, chain_tokens(0.8, k), 1.2 + 0.1 * k) for k in (1, 3, 4, 12)}
     assert three_numbers.timed(points[3], points[12]) == pytest.approx((0.1, 1.2, 0.8))
     said = three_numbers.foretold(*three_numbers.timed(points[3], points[4]))
-    assert list(said) == [*three_numbers.CHAINS]
-    for k in (1, 12):
-        assert said[k] == pytest.approx(points[k][1] / points[k][2])
+    assert [said[k] for k in points] == pytest.approx(
+        [tokens / price for _, tokens, price in points.values()])
 
 
 def test_one_alpha_foretells_all_lengths():

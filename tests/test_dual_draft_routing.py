@@ -236,6 +236,7 @@ def test_a_gain_by_hand():
     assert gain([[2], [1], [3]], [[0], [0], [0]]) == pytest.approx((2, 2 / 3 ** 0.5))
     # Two kinds of text, one with 3 tokens for 1, the other with 2 for 1: no accident, and no error.
     assert gain([[2], [2], [1], [1]], [[0]] * 4, 2) == pytest.approx((1.5, 0))
+    assert gain([[2], [2], [1], [1]], [[0]] * 4)[1] > 0.1
 
 
 def test_both_orders_of_a_pair():

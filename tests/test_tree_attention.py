@@ -288,11 +288,11 @@ def test_one_child_or_two_by_hand():
 def test_what_pays_as_the_lesson_says():
     found = load_contests(MEASURED / "one_loop")["one_hour"]
     fast = speedups(found, 1)
-    for way, verdicts in (("picked", "faster slower slower"), ("drawn", "level faster slower")):
-        for old, new, verdict in zip(("1-1", "1-1", "2-1"), ("2-1", "1-1-1", "2-2"),
-                                     verdicts.split(), strict=True):
-            old, new = (f"02 {way} tree {shape}, 57K GPT" for shape in (old, new))
-            tokens, price = (fast[new][i] - fast[old][i] for i in (0, 1))
-            late, error = behind(found, 1, old)[new]  # text by text
-            said = "level" if abs(late) <= error else "slower" if late > 0 else "faster"
-            assert (said, tokens / price > fast[old][2]) == (verdict, verdict == "faster")
+    for step in ("picked 1-1 2-1 faster", "picked 1-1 1-1-1 slower", "picked 2-1 2-2 slower",
+                 "drawn 1-1 2-1 level", "drawn 1-1 1-1-1 faster", "drawn 2-1 2-2 slower"):
+        way, *shapes, verdict = step.split()
+        old, new = (f"02 {way} tree {shape}, 57K GPT" for shape in shapes)
+        tokens, price = (fast[new][i] - fast[old][i] for i in (0, 1))
+        late, error = behind(found, 1, old)[new]  # text by text
+        said = "level" if abs(late) <= error else "slower" if late > 0 else "faster"
+        assert (said, tokens / price > fast[old][2]) == (verdict, verdict == "faster")
