@@ -462,7 +462,16 @@ def test_the_script_at_a_temperature(folders, capsys):
     start(folders, "--prompts", 1, "--max-new-tokens", 16, "--budgets", 3, "--temperature", 0.8,
           "--precision", "bfloat16")
     out = capsys.readouterr().out
-    assert "temperature 0.8" in out and "transformers greedy" not in out
+    assert "temperature 0.8" in out
+    assert "transformers sampling" in out and "transformers greedy" not in out
+
+
+def test_transformers_draw_from_the_same_distribution():
+    """At a high temperature all tokens come first; its default would keep the 50 likeliest."""
+    for start_of in real_model.their_methods(tiny("llama"), None, 2, 100.0).values():
+        first = [next(start_of(CONTEXT, seed)).tokens[0] for seed in range(120)]
+        assert len(set(first)) > 50 and first[7] == next(start_of(CONTEXT, 7)).tokens[0]
+
 
 
 def no_network(*args, **kwargs):

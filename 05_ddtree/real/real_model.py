@@ -190,29 +190,34 @@ def our_methods(target, draft, drafter, curve, args):
 
 
 def theirs(model, max_new_tokens, how, prompt, seed):
-    """`generate` of transformers, greedy: Steps, all of them after the last forward.
+    """`generate` of transformers: Steps, all of them after the last forward.
 
-    how: what turns it into assisted generation or prompt lookup. A hook on the model counts the
-    rows whose logits a forward returns: one, and one for each draft token.
+    how: greedy or sampled, and what turns it into assisted generation or prompt lookup. A hook on
+    the model counts the rows whose logits a forward returns: one, and one for each draft token.
     """
+    torch.manual_seed(seed)  # it draws from torch's own generator
     puts, rows = [], []  # generate puts the prompt into its streamer, then each forward's tokens
     streamer = SimpleNamespace(end=lambda: None, put=lambda tokens: puts.append(
         (time.perf_counter(), tokens.flatten().tolist())))
     hook = model.register_forward_hook(lambda *call: rows.append(call[-1].logits.shape[1]))
-    model.generate(torch.tensor([prompt], device=model.device), do_sample=False,
-                   max_new_tokens=max_new_tokens, streamer=streamer, **how)
+    model.generate(torch.tensor([prompt], device=model.device), max_new_tokens=max_new_tokens,
+                   streamer=streamer, **how)
     hook.remove()
     for (before, _), (now, tokens), n in zip(puts, puts[1:], rows, strict=False):
         yield Step(tokens, n - 1, seconds={"verify": now - before})  # and all that is around it
 
 
-def their_methods(model, draft, max_new_tokens):
-    """{name: start(prompt, seed)} of transformers' own ways to decode greedily."""
-    ways = {"greedy": {}, "lookup, 10": {"prompt_lookup_num_tokens": 10}}
+def their_methods(model, draft, max_new_tokens, temperature):
+    """{name: start(prompt, seed)} of transformers' own ways to decode."""
+    if temperature == 0:
+        plain, how = "greedy", {"do_sample": False}
+    else:  # without the 0 it would keep the 50 likeliest tokens, another target
+        plain, how = "sampling", {"do_sample": True, "temperature": temperature, "top_k": 0}
+    ways = {plain: {}, "lookup, 10": {"prompt_lookup_num_tokens": 10}}
     if draft is not None:
         ways["assisted"] = {"assistant_model": draft.model}
-    return {f"transformers {name}": partial(theirs, model, max_new_tokens, how)
-            for name, how in ways.items()}
+    return {f"transformers {name}": partial(theirs, model, max_new_tokens, how | way)
+            for name, way in ways.items()}
 
 
 def print_tables(starts, prompts, args, curve, columns):
@@ -302,8 +307,7 @@ def main(argv=None):
     curve = cost_curve(target, rows=[1, 2, 4, 8, 16, 32, 64], repeats=7)
     starts = our_methods(target, draft, drafter, curve, args)
     _, *columns = starts
-    if args.temperature == 0:
-        starts |= their_methods(target.model, draft, args.max_new_tokens)
+    starts |= their_methods(target.model, draft, args.max_new_tokens, args.temperature)
     ends = target.model.generation_config.eos_token_id  # a number, a list of them, or None
     starts = {name: lambda prompt, seed, start=start: until_end(
         start(prompt, seed), ends if isinstance(ends, list) else [ends])
