@@ -34,6 +34,7 @@ from dual_draft_routing import (
     colder,
     drafters,
     mean_confidence,
+    odds,
     route,
     votes,
 )
@@ -176,6 +177,26 @@ class CountHead(NgramDraft):
         return torch.stack([self.after((*end,)) for end in ends.tolist()]).log_softmax(-1), ends
 
 
+class LetterLevels(RoutedLevels):
+    """RoutedLevels that asks the letters: for which head do all of the text so far speak?"""
+
+    def __init__(self, heads, target):
+        super().__init__(heads)
+        self.heads, self.target = heads, target
+
+    def reset(self):
+        super().reset()
+        self.text = []
+
+    def observe(self, tokens, hidden, rows):
+        super().observe(tokens, hidden, rows)
+        self.text += tokens
+
+    def choose(self, root, rows):
+        # The whole text is read anew in each round: this measures tokens, and no time.
+        return int(odds(votes(self.target, self.heads, [*self.text, root]))[-1] < 0)
+
+
 def tell(kinds, target, heads, sampler):
     """24 plain texts of each kind, 128 tokens behind their prompts -> {kind: propose_everywhere of
     each}."""
@@ -316,6 +337,7 @@ def print_drawn(kinds, target, heads, sampler):
                              (NGRAM, HeadLevels(ngram)),
                              ("code head", HeadLevels(code)),
                              (PROMPT, None),  # it names the head of its kind, see named_right
+                             (LETTERS, LetterLevels([verse, code], target)),
                              ("how sure?", RoutedLevels([verse, code])),
                              ("what record?", RecordLevels([verse, code]))):
             found[name] = [collect(speculate(

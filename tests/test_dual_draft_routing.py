@@ -191,6 +191,21 @@ def test_votes_are_what_the_heads_give_to_the_next_token():
         assert found[place + 1] == pytest.approx(given[0] - given[1], abs=1e-5)
 
 
+def test_the_letters_up_to_the_root_name_the_head_that_draws():
+    target, found = random_gpt(2, block_size=64), []
+    heads = random_heads(target)
+    router = routing_room.LetterLevels(heads, target)
+    for text in itertools.product(range(3), repeat=5):
+        router.reset()
+        for part in ([0, 1], [2, 3]):  # two rounds; the last letter is the root
+            router.observe([text[i] for i in part], target(torch.tensor([text]))[1], part)
+        router.level([text[-1]], [-1])
+        speaks = odds(routing_room.votes(target, heads, [*text]))[-1]
+        found.append((router.drafters.index(router.chosen), speaks < 0))
+    assert all(head == for_the_second for head, for_the_second in found)
+    assert {head for head, _ in found} == {0, 1}
+
+
 def test_odds_by_hand():
     """3 to 1 for the first head's kind is .75; with a change in a quarter of the cases it is
     .75 * .75 + .25 * .25 for the next token. Then a 1 to 1 changes nothing but the time."""
