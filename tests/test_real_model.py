@@ -433,6 +433,9 @@ def folders(tmp_path_factory):
     target = tiny("qwen3", max_position_embeddings=1024)
     save_model(target, there / "target")
     save_model(noisy(target), there / "draft")
+    more = noisy(target)
+    more.resize_token_embeddings(V + 8)
+    save_model(more, there / "more rows")
     save_model(target, there / "other", CHARACTERS[::-1])
     save_dflash(random_dflash(TransformersModel(target)), there / "drafter")
     save_model(tiny("gpt2"), there / "short")  # positions are learned: there is no 129th
@@ -464,6 +467,14 @@ def test_the_script_at_a_temperature(folders, capsys):
     out = capsys.readouterr().out
     assert "temperature 0.8" in out
     assert "transformers sampling" in out and "transformers greedy" not in out
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_draft_model_with_more_rows_than_tokens(folders, capsys, temperature):
+    """Qwen's models of one family end behind the last token in different places."""
+    start(folders, "--draft", folders / "more rows", "--prompts", 1, "--max-new-tokens", 16,
+          "--budgets", 3, "--temperature", temperature, "--precision", "float32")
+    assert capsys.readouterr().out.count("draft model") >= 2
 
 
 def test_transformers_draw_from_the_same_distribution():

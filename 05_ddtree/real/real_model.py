@@ -214,7 +214,8 @@ def their_methods(model, draft, max_new_tokens, temperature):
     else:  # without the 0 it would keep the 50 likeliest tokens, another target
         plain, how = "sampling", {"do_sample": True, "temperature": temperature, "top_k": 0}
     ways = {plain: {}, "lookup, 10": {"prompt_lookup_num_tokens": 10}}
-    if draft is not None:
+    # A pair filled up differently it takes for one with two tokenizers, and refuses.
+    if draft is not None and draft.config.vocab_size == model.config.get_text_config().vocab_size:
         ways["assisted"] = {"assistant_model": draft.model}
     return {f"transformers {name}": partial(theirs, model, max_new_tokens, how | way)
             for name, way in ways.items()}
@@ -279,6 +280,9 @@ def load_models(args):
         if other.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"the draft model '{args.draft}' has another vocabulary than its "
                              "target; take a smaller model of the same family")
+        # Rows that stand for no token: the rules compare p with q number by number.
+        target.width = draft.width = min(len(model.model.get_input_embeddings().weight)
+                                         for model in (target, draft))
     if args.drafter:
         drafter = load_dflash(find_model(args.drafter)[0], target)
     # The hidden states of long prompts are large: keep those that somebody reads.

@@ -74,6 +74,7 @@ class TransformersModel:
     """
 
     keep = None
+    width = None  # of the logits: publishers fill up the matrices of one family differently
 
     def __init__(self, model):
         self.model = model.eval().requires_grad_(False)
@@ -139,7 +140,8 @@ class TransformersModel:
             rows = torch.arange(tokens.shape[1], device=self.device) + cache.length
             given["logits_to_keep"] = int(cache.length == 0)  # 0: all
         self.heard = {}
-        logits = self.model(tokens, use_cache=cache is not None, **given).logits  # (1, N, V)
+        logits = self.model(tokens, use_cache=cache is not None, **given).logits
+        logits = logits[..., :self.width]  # (1, N, V)
         heard, self.heard = self.heard, None
         if cache is not None:
             cache.positions = torch.cat([cache.positions, rows])
