@@ -111,4 +111,4 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice, rule=None):
     raise NotImplementedError("not yet: speculate_chain")
 
 
-# make_exercises.py knows by this line whether you have written here: b4fcd56f4b10
+# make_exercises.py knows by this line whether you have written here: 0441400983f7

@@ -8,6 +8,7 @@ import pytest
 
 from nanogpt.chapter import chapters
 from nanogpt.exact import proofs
+from nanogpt.exact.slips import Slips, slips
 
 LOOPS = [pytest.param(loop, id=f"{chapter.number} {loop.name}")
          for chapter in chapters() for loop in chapter.loops]
@@ -69,3 +70,23 @@ def test_what_is_said_to_be_harmless_is_a_wrong_variant():
     for chapter in chapters():
         known = set(chapter.wrong).union(*chapter.wrong.values())
         assert set(chapter.harmless) <= known, chapter.number
+
+
+@pytest.mark.parametrize("error", [NameError, AttributeError])
+def test_a_misspelt_wrong_variant_proves_nothing(error):
+    def misspelt(*_):
+        raise error
+
+    loop = chapters()[0].loops[0]
+    made = Slips(loop.decode)
+    made["a typo"] = misspelt
+    with pytest.raises(error):
+        proofs.damage(loop, made, "a typo")
+
+
+@pytest.mark.parametrize("old, new", [(" + 1.0", ""), ("a = 1; b = 2", "0"), ("seed", "0 +"),
+                                      ("seed", "")])
+def test_what_is_no_code_is_named_in_one_sentence(old, new):
+    made = slips(proofs.random_cast, {"a slip": (old, new)})
+    assert made["a slip"].why == (f"random_cast: '{old}' must be an expression or one statement, "
+                                  f"and '{new}' an expression or statements")

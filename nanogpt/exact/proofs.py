@@ -196,7 +196,8 @@ def damage(loop, slips, sentence):
     """What a wrong variant does to a loop: 0 (to 1e-12) where all proofs hold.
 
     Else the bias of the text; 1 where the loop breaks, or its drafter is not as good as new. Raises
-    ValueError for a slip that could not be made: nothing would have been tried.
+    ValueError for a slip that could not be made, NameError or AttributeError for a misspelt one:
+    nothing would have been tried.
     """
     if isinstance(slips[sentence], Lost):
         raise ValueError(slips[sentence].why)
@@ -213,6 +214,8 @@ def damage(loop, slips, sentence):
             else:
                 if not loop.learns:  # else a fresh drafter knows less, and drafts otherwise
                     as_good_as_new(loop, loop.budgets[-1])
+        except (NameError, AttributeError):  # a typo in the variant, which proves nothing
+            raise
         except Exception:
             return 1.0
     return worst

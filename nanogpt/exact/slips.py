@@ -44,11 +44,15 @@ def changed(function, *edits):
 
     Comments, docstrings and the layout of the code do not matter: syntax trees are compared. The
     result stands in the function's module, so it sees what is put in the place of its neighbours.
-    Raises ValueError if an old part is not there exactly once.
+    Raises ValueError if an old part is not there exactly once, or a part is no code by itself.
     """
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     for old, new in zip(edits[::2], edits[1::2], strict=True):
-        exchange = Exchange(old, new)
+        try:
+            exchange = Exchange(old, new)
+        except (SyntaxError, ValueError, IndexError):  # or two old statements, or no new one
+            raise ValueError(f"{function.__name__}: '{old}' must be an expression or one "
+                             f"statement, and '{new}' an expression or statements") from None
         tree = exchange.visit(tree)
         if exchange.found != 1:
             raise ValueError(f"{function.__name__} holds '{old}' {exchange.found} times, not once")
