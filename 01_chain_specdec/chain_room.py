@@ -134,6 +134,9 @@ WRONG = {
             "drafter.observe(tokens, hidden, rows)",
             "drafter.observe([root, *drafted], hidden, list(range(len(drafted) + 1)))"),
         "a full window is not noticed": ("context.full", "False"),
+        "the root, which is text, is drawn anew when the window slides": (
+            "if context.full:\n    context.begin(drafter)",
+            "if context.full:\n    root = dice.draw(sampler(context.begin(drafter)))"),
     }),
     "NgramDraft.observe": slips(NgramDraft.observe, {
         "what was rejected stays in the context": ("self.ahead = ()", "pass"),

@@ -86,13 +86,14 @@ def accept(drafted, draft_probs, target_probs, dice):
 # *** The whole loop, a generator. The first Step is the prefill, whose logits give the first
 # token. Then, without end, a round: draft at most k tokens after the root, verify, accept,
 # commit, and `yield` a Step. Which rows stay in the cache, which token is the next root?
-# `draft`, `verify` and `accept` are at hand. Step(tokens, drafted): what the forward brought,
-# and how many drafts it read; a record (detail) is not asked for, and k is 1 or more.
-# Context(target, prompt) is the text so far with the target's cache: begin(drafter) reads the
-# text, tells it to the drafter, and returns the logits (V,) behind it; full: there is no free
-# row, so begin must be called again; room: so many drafts fit behind the root; commit(rows,
-# tokens): these rows of the last forward stay, and so much text was read. Drafters hear the
-# same: drafter.observe(tokens, hidden, rows).
+# `draft`, `verify` and `accept` are at hand; `rule`, if it is given, judges instead of
+# `accept`. Step(tokens, drafted): what the forward brought, and how many drafts it read; a
+# record (detail) is not asked for, and k is 1 or more. Context(target, prompt) is the text so
+# far with the target's cache: begin(drafter) reads the text, tells it to the drafter, and
+# returns the logits (V,) behind it; full: there is no free row, so begin must be called again
+# (the root is drawn already, so these logits go unused); room: so many drafts fit behind the
+# root; commit(rows, tokens): these rows of the last forward stay, and so much text was read.
+# Drafters hear the same: drafter.observe(tokens, hidden, rows).
 # About 15 lines, 15 minutes.
 # Example: the target counts 0, 1, .., 9, 0, ..; the drafter says 0 after 4; prompt 0, k = 3: of
 #   four steps the tokens and the number of drafts, and what the drafter is told -> [[[[1], 0],
@@ -111,4 +112,4 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice, rule=None):
     raise NotImplementedError("not yet: speculate_chain")
 
 
-# make_exercises.py knows by this line whether you have written here: 0441400983f7
+# make_exercises.py knows by this line whether you have written here: 8f21e18831c0

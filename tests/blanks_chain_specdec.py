@@ -6,6 +6,7 @@ import torch
 
 import chain_specdec
 from grading import Blank, Script, chances, check_lossless
+from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
 from nanogpt.sampling import Dice, Sampler
 
@@ -58,16 +59,30 @@ class Counter:
         return 50 * torch.eye(10)[0 if token == 4 else (token + 1) % 10]
 
 
-def rounds(k, steps, size=64):
+def rounds(k, steps, size=64, *rule):
     """The first steps on the target that counts, and what the drafter is told of them. (Of the
     last one it may be told behind `yield`.)"""
     def call(f):
         drafter = Counter()
-        loop = f(ToyTarget(Counting(), size), drafter, [0], k, Sampler(0), Dice(0))
+        loop = f(ToyTarget(Counting(), size), drafter, [0], k, Sampler(0), Dice(0), *rule)
         made = [[list(step.tokens), step.drafted] for step in islice(loop, steps)]
         return made, drafter.told[:steps - 1]
 
     return call
+
+
+def reject_all(drafted, draft_probs, target_probs, dice):
+    return 0, int(target_probs[0].argmax())
+
+
+def every_text(f):
+    """All texts of five tokens, with their probability, on a toy target whose window slides."""
+    def run(dice):
+        loop = f(ToyTarget(ToyModel(1, 2), 4), ToyDraft(ToyModel(99, 2)), [0, 1], 1, Sampler(1),
+                 dice)
+        return collect(loop, 5).tokens
+
+    return chances(run)
 
 
 class Cycle:
@@ -222,11 +237,12 @@ BLANKS = [
         """*** The whole loop, a generator. The first Step is the prefill, whose logits give the
         first token. Then, without end, a round: draft at most k tokens after the root, verify,
         accept, commit, and `yield` a Step. Which rows stay in the cache, which token is the next
-        root? `draft`, `verify` and `accept` are at hand. Step(tokens, drafted): what the forward
-        brought, and how many drafts it read; a record (detail) is not asked for, and k is 1 or
-        more. Context(target, prompt) is the text so far with the target's cache:
-        begin(drafter) reads the text, tells it to the drafter, and returns the logits (V,) behind
-        it; full: there is no free row, so begin must be called again; room: so many drafts fit
+        root? `draft`, `verify` and `accept` are at hand; `rule`, if it is given, judges instead of
+        `accept`. Step(tokens, drafted): what the forward brought, and how many drafts it read; a
+        record (detail) is not asked for, and k is 1 or more. Context(target, prompt) is the text
+        so far with the target's cache: begin(drafter) reads the text, tells it to the drafter, and
+        returns the logits (V,) behind it; full: there is no free row, so begin must be called
+        again (the root is drawn already, so these logits go unused); room: so many drafts fit
         behind the root; commit(rows, tokens): these rows of the last forward stay, and so much
         text was read. Drafters hear the same: drafter.observe(tokens, hidden, rows).""",
         ("The root is text, but no forward has read it yet: it is the first row of the next one.",
@@ -245,7 +261,11 @@ BLANKS = [
             "the same with a window of 6 rows, five steps": (rounds(3, 5, 6), (
                 [[[1], 0], [[2, 3, 4, 5], 3], [[6], 0], [[7, 8, 9], 2], [[0, 1, 2], 2]],
                 [[0, HIDDEN], [1, 2, 3, 4, HIDDEN], [5, HIDDEN], [3, 4, 5, HIDDEN]])),
+            "the same with a `rule` that rejects all drafts, three steps": (
+                rounds(3, 3, 64, reject_all),
+                ([[[1], 0], [[2], 3], [[3], 3]], [[0, HIDDEN], [1, HIDDEN]])),
         },
         more=lambda: {f"k = {k}, a window of {size} rows, {steps} steps": rounds(k, steps, size)
-                      for k, size, steps in ((1, 64, 7), (4, 7, 9), (5, 12, 9), (2, 5, 12))}),
+                      for k, size, steps in ((1, 64, 7), (4, 7, 9), (5, 12, 9), (2, 5, 12))} | {
+            "all texts of five tokens in a window of 4 rows, and how often": every_text}),
 ]

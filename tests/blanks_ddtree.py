@@ -24,6 +24,7 @@ TWO = torch.tensor([[0.6, 0.4], [0.9, 0.1]], dtype=torch.float64).log()
 THREE = torch.cat([TWO, TWO[:1]])
 RARE = torch.tensor([[0.999999, 1e-6], [0.9999, 1e-4]], dtype=torch.float64).log()
 SURE = torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=torch.float64).log()
+HOLES = torch.tensor([[0.6, 0.4, 0, 0], [1, 0, 0, 0]]).double().log()
 WIDE = torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.9, 0.05, 0.05]]).double().log()
 NODES = Tree([5, 0, 0, 1, 1], [-1, 0, 1, 0, 3])
 
@@ -264,7 +265,9 @@ BLANKS = [
         },
         more=lambda: {f"a table of toy conditionals {seed}, {pops} pops": shuffled(seed, pops)
                       for seed in range(3) for pops in (2, 20, 99)} | {
-            "q_1 (.999999, .000001), q_2 (.9999, .0001), 99 pops": popped(RARE, 99)}),
+            "q_1 (.999999, .000001), q_2 (.9999, .0001), 99 pops": popped(RARE, 99),
+            "q_1 (.6, .4, 0, 0), q_2 (1, 0, 0, 0): the masses of all nodes": lambda f: [
+                mass for *_, mass in popped(HOLES, 99)(f)]}),
     Blank(
         "priced_trees:best_size",
         """** How many nodes pay? masses are those of the nodes, falling; ms[n] is what a round with
@@ -287,7 +290,10 @@ BLANKS = [
         },
         more=lambda: {f"toy masses and prices {seed}, rate {rate}": (*priced(seed), rate)
                       for seed in range(6) for rate in (0.05, 0.3, 0.6)} | {
-            "masses .3, .009, .0002, rows that cost nothing": ([0.3, 0.009, 2e-4], [4] * 4, 0.3)}),
+            "masses .3, .009, .0002, rows that cost nothing": ([0.3, 0.009, 2e-4], [4] * 4, 0.3),
+            # only the fifth node pays for the step
+            "masses .3, .29, .28, .27, .26, ms 4, 6, 6, 6, 6, 6, rate .65":
+                ([0.3, 0.29, 0.28, 0.27, 0.26], [4, *[6] * 5], 0.65)}),
     Blank(
         "draft_law:bias",
         """** By how much is the text wrong? Chapter 01's rule is told q, but its drafts come by
@@ -315,6 +321,10 @@ BLANKS = [
                 three([0.7, 0.3, 0], [0.5, 0.1, 0.4], [0.3, 0.2, 0.5]),
             "q has no token 2: (.3, .7, 0), p (.5, .1, .4), law (.3, .3, .4)":
                 three([0.5, 0.1, 0.4], [0.3, 0.7, 0], [0.3, 0.3, 0.4]),
+            "nobody has token 2: p (.6, .4, 0), q (.5, .5, 0), law (.5, .25, 0)":
+                three([0.6, 0.4, 0], [0.5, 0.5, 0], [0.5, 0.25, 0]),
+            "q sums to .8, as the law does: p (.8, .2), q and law (.8, 0)":
+                three([0.8, 0.2], [0.8, 0], [0.8, 0]),
             "a law that is nearly q, (.503, .497), p (.4, .6), q (.5, .5)":
                 three([0.4, 0.6], [0.5, 0.5], [0.503, 0.497])}),
     Blank(

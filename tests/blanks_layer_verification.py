@@ -99,6 +99,7 @@ def children(rule, A=0.9):
         np.repeat(DRAFT[None], 2, axis=1), TARGETS)]
 
 
+SUM_ABOVE_1 = np.array([[9, 18, 1]]) / 28
 # A layer that sends all on: rounding makes its scores a little more than 1, and its flow less.
 ROUNDED = np.array([[0.6, 0.4 + 2**-53]]), np.array([[[0.6 - 2**-53, 0, 0], [0.4, 0, 0]]])
 
@@ -130,6 +131,7 @@ BLANKS = [
             "a = 1, p = .1, q = .5, as numbers": ((1.0, 0.1, 0.5), 0.2),
             "q = 0, which is never drawn: a number": (lambda f: np.isfinite(f(
                 np.array([0.5]), np.array([0.0]), np.array([0.0]))).all(), True),
+            "q = 0 as a number: a number": (lambda f: bool(np.isfinite(f(0.5, 0.0, 0.0))), True),
         },
         more=lambda: {f"toy scores, p and q {seed}, four chains": tuple(
             np.random.default_rng(seed).random((3, 4)) + 0.01) for seed in range(6)} | {
@@ -165,7 +167,10 @@ BLANKS = [
                  [[0.2, 0.3, 0.26], [0.1, 0.15, 0.25]])),
         },
         more=lambda: {f"toy problems {seed}, four at once, k = {k}": toy_rounds(seed, k)
-                      for seed in range(3) for k in (1, 2, 4)}),
+                      for seed in range(3) for k in (1, 2, 4)} | {
+            # these sum to 1 + 2e-16
+            "draft and target (9/28, 18/28, 1/28), k = 2: is a coin below 0": lambda f: any(
+                (coin < 0).any() for coin in f(SUM_ABOVE_1, SUM_ABOVE_1, 2)[0])}),
     Blank(
         "layer_verification:score_children",
         """** The way down on one layer of B trees: n nodes with k children each. The rule runs at

@@ -1,7 +1,7 @@
 """The blanks of chapter 04."""
 
 import math
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 
@@ -13,6 +13,7 @@ from nanogpt.exact.toy_models import ToyHead, ToyModel, random_nodes
 from tree_attention import Tree, speculate
 
 HEADS = Tree([9, 1, 2, 3], [-1, 0, 1, 1]), Tree([9, 1, 4, 5], [-1, 0, 1, 0])
+ROOT = {"the root's token": 9, (): 1}
 UNION = Tree([9, 1, 2, 3, 1, 4, 5], [-1, 0, 1, 1, 0, 4, 0])
 
 
@@ -33,19 +34,23 @@ def each_prefix_once():
     """The trie holds the best prefixes, each in one row with the better of its scores. Of equal
     scores it may hold any; a row's parent is in the trie, or it would be no Tree."""
     for seed in range(12):
-        pair = [Tree(*random_nodes(seed + i)) for i in (0, 100)]
-        scores = [tied_scores(tree, certain=seed > 7) for tree in pair]
+        trees = [Tree(*random_nodes(seed + i)) for i in (0, 100, 200)[:1 + seed % 3]]
+        for tree in trees:
+            tree.tokens[0] = 9
+        scores = [tied_scores(tree, certain=seed > 7) for tree in trees]
         drafted = [list(zip(prefixes(tree), values, strict=True))
-                   for tree, values in zip(pair, scores, strict=True)]
+                   for tree, values in zip(trees, scores, strict=True)]
         best = {}
-        for path, score in drafted[0] + drafted[1]:
+        for path, score in chain(*drafted):
             best[path] = max(score, best.get(path, score))
         for budget in (1, 3, 6, 99):
-            trie, found = merged_trees.trie_merge(pair, scores, budget)
+            trie, found = merged_trees.trie_merge(trees, scores, budget)
             made = list(zip(prefixes(trie), found, strict=True))
             lines = "\n    ".join(map(written, [*drafted, made]))
-            where = (f"with budget {budget}, of these two trees it makes the third\n    {lines}"
-                     "\n    in which ")
+            where = (f"with budget {budget}, it makes the last of these trees of the others\n    "
+                     f"{lines}\n    in which ")
+            root = int(trie.tokens[0])
+            require(root == 9, f"{where}the root's token is {root}; in all others it is 9")
             require(len(dict(made)) == len(made), f"{where}a prefix stands in two rows")
             for path, score in made:
                 require(path in best, f"{where}{written([(path, score)])} was never drafted")
@@ -92,17 +97,16 @@ def accepted(*tokens):
     return call
 
 
-def best_of_both(budget, turn=1):
-    """{prefix: probability} of the trie of two trees: s -> a -> b, c and s -> a -> d, s -> e.
-
-    turn: -1 for the second tree first.
-    """
+def best_of(budget, *heads):
+    """{prefix: probability} of the trie of these heads' trees: head 0 drafts s -> a -> b, c; head 1
+    s -> a -> d, s -> e."""
     def call(f):
         logs = [[math.log(value) for value in values]
                 for values in ((1, 0.6, 0.4, 0.1), (1, 0.8, 0.5, 0.3))]
-        trie, scores = f(HEADS[::turn], logs[::turn], budget)
-        return {prefix: round(math.exp(score), 3)
-                for prefix, score in zip(prefixes(trie), scores, strict=True)}
+        trie, scores = f([HEADS[head] for head in heads], [logs[head] for head in heads], budget)
+        return {"the root's token": trie.tokens[0]} | {
+            prefix: round(math.exp(score), 3)
+            for prefix, score in zip(prefixes(trie), scores, strict=True)}
 
     return call
 
@@ -110,24 +114,25 @@ def best_of_both(budget, turn=1):
 BLANKS = [
     Blank(
         "merged_trees:trie_merge",
-        """*** Both heads drafted a tree below the same root. Make one tree of their best `budget`
-        prefixes, each prefix in one row; the root costs no budget. A prefix that both heads
-        guessed has the better of its two scores; of equal scores any may stay, but none without
-        its parent. prefixes(tree) gives the token path of every row, in order: [(), (1,), (1,
-        2)]; the root's is the empty one. Tree(tokens, parents) takes two lists, an entry for
-        each row, a parent before its children, -1 as the root's parent. Return the Tree and a
-        list with the score of each of its rows.""",
+        """*** Several heads, or one, drafted a tree each below the same root. Make one tree of
+        their best `budget` prefixes, each prefix in one row; the root costs no budget. A prefix
+        that several heads guessed has the best of its scores; of equal scores any may stay, but
+        none without its parent. prefixes(tree) gives the token path of every row, in order: [(),
+        (1,), (1, 2)]; the root's is the empty one. Tree(tokens, parents) takes two lists, an
+        entry for each row, a parent before its children, -1 as the root's parent. Return the Tree
+        and a list with the score of each of its rows.""",
         ("What is the same in both trees: a row, a token, or a prefix?",
          "Each prefix once, with a score: sort and cut. What is left must find its parent's row: "
          "the parent of a prefix is the prefix without its last token."),
         lines=9, minutes=15, promise=each_prefix_once,
         examples={
             "s-a-b, s-a-c and s-a-d, s-e with the probabilities a .6, b .4, c .1 and a .8, d .5, "
-            "e .3; budget 3": (best_of_both(3), {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4}),
+            "e .3; budget 3": (best_of(3, 0, 1), ROOT | {(1,): 0.8, (1, 4): 0.5, (1, 2): 0.4}),
             "the other head first, budget 3":
-                (best_of_both(3, -1), {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4}),
+                (best_of(3, 1, 0), ROOT | {(1,): 0.8, (1, 4): 0.5, (1, 2): 0.4}),
             "the same, budget 4":
-                (best_of_both(4), {(): 1, (1,): 0.8, (1, 4): 0.5, (1, 2): 0.4, (5,): 0.3}),
+                (best_of(4, 0, 1), ROOT | {(1,): 0.8, (1, 4): 0.5, (1, 2): 0.4, (5,): 0.3}),
+            "the first head alone, budget 2": (best_of(2, 0), ROOT | {(1,): 0.6, (1, 2): 0.4}),
         }),
     Blank(
         "merged_trees:accept_paths",

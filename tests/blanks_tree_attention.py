@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import tree_attention
-from grading import Blank, Script, chances, check_lossless, judgement, plain
+from grading import Blank, Misuse, Script, chances, check_lossless, judgement, plain
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, random_nodes
 from nanogpt.model import GPTConfig, KVCache
@@ -114,6 +114,11 @@ class Reads:
         self.cache = SimpleNamespace(length=length)
 
     def verify(self, tokens, sampler, positions=None, mask=None):
+        for name, given, kinds in (("mask", mask, ["torch.bool"]),
+                                   ("positions", positions, ["torch.int64", "torch.int32"])):
+            kind = str(getattr(given, "dtype", type(given).__name__))
+            if given is not None and kind not in kinds:
+                raise Misuse(f"{name} is of the type {kind}; it must be {kinds[0]}")
         rows = range(len(tokens))
         mask = plain(torch.ones(len(tokens), len(tokens)).tril() if mask is None else mask)
         positions = [self.cache.length + row for row in rows] if positions is None else positions
@@ -159,6 +164,7 @@ BLANKS = [
         },
         more=lambda: {f"parents {random_parents(seed)}": (torch.tensor(random_parents(seed)),)
                       for seed in range(10)} | {
+            "a chain of 40 rows": (torch.arange(-1, 39),),
             "the mask's dtype": lambda f: str(f(torch.tensor([-1, 0])).dtype)}),
     Blank(
         "tree_attention:verify",
@@ -255,7 +261,10 @@ BLANKS = [
                       every_draw(ToyModel(seed, V).logits(()).softmax(-1).tolist(), n)
                       for seed, (V, n) in enumerate(((4, 3), (4, 4), (5, 2), (2, 5)))} | {
             "probs (.9, .099999, .000001), n = 3: every list that may come, and how often":
-                every_draw([0.9, 0.099999, 1e-6], 3)}),
+                every_draw([0.9, 0.099999, 1e-6], 3),
+            # 1 - .7 - .2 - .1 is not 0, but a little less or more
+            "probs (.1, .2, .7), n = 4: every list that may come, and how often":
+                every_draw([0.1, 0.2, 0.7], 4)}),
     Blank(
         "tree_attention:multi_round",
         """*** Children that were drawn without replacement: go down from the root, and give

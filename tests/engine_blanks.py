@@ -4,7 +4,7 @@ import inspect
 import random
 from itertools import product
 
-from nanogpt import drafting
+from nanogpt import drafting, engine
 from grading import Blank, grade_answer, require
 from nanogpt.chapter import load
 from nanogpt.exact.batches import WRONG, joint_bias
@@ -23,9 +23,10 @@ def all_together():
 def the_best():
     """No other way to share brings more tokens a millisecond."""
     chance = random.Random(1)
-    for _ in range(20):
-        alphas, price = [chance.choice((0.3, 0.6, 0.9)) for _ in range(2)], [4.0]
-        for _ in range(4):
+    for number in range(60):
+        most = [chance.randrange(5) for _ in range(1 + number % 4)]
+        alphas, price = [chance.choice((0.3, 0.6, 0.9)) for _ in most], [4.0]
+        for _ in range(sum(most)):
             price.append(price[-1] + chance.choice((0, 0.3, 0.9)))
         draft_ms = chance.choice((0, 0.2, 0.7))
 
@@ -34,14 +35,27 @@ def the_best():
                          for d in range(k + 1))
             return tokens / (price[sum(ks)] + draft_ms * max(ks))
 
-        found = drafting.share_drafts(alphas, [2, 2], price, draft_ms)
-        best = max(product(range(3), repeat=2), key=rate)
+        found = drafting.share_drafts(alphas, most, price, draft_ms)
+        best = max(product(*(range(n + 1) for n in most)), key=rate)
         require(rate(found) > rate(best) - 1e-9,
-                f"alphas {alphas}, most [2, 2], price {price}, draft_ms {draft_ms}: {list(best)} "
+                f"alphas {alphas}, most {most}, price {price}, draft_ms {draft_ms}: {list(best)} "
                 f"brings {rate(best):.3f} tokens a ms, your {list(found)} {rate(found):.3f}")
 
 
+COUNTS = "return [counts[i] for i in range(len(alphas))]"
 SHARE_SLIPS = slips(drafting.share_drafts, {
+    "drafts are added one by one, always the one that brings most": (COUNTS, """
+def rate(ks):
+    tokens = sum(alpha ** d for alpha, k in zip(alphas, ks) for d in range(k + 1))
+    return tokens / (price[sum(ks)] + draft_ms * max(ks))
+best = ks = [0] * len(alphas)
+while sum(ks) < sum(most):
+    ks = max(([*ks[:i], k + 1, *ks[i + 1:]] for i, k in enumerate(ks) if k < most[i]), key=rate)
+    best = max(best, ks, key=rate)
+return best"""),
+    "it knows two requests and no more": ("best = 0.0, []", "best = 0.0, []\nfirst, second = most"),
+    "nobody has more than two drafts": (
+        "range(1, most[i] + 1)", "range(1, min(most[i], 2) + 1)"),
     "the requests' own tokens are left out of the sum": ("[len(alphas)]", "[0]"),
     "the drafter's passes are forgotten": ("passes * draft_ms", "0"),
     "a pass is paid for every draft": (
@@ -49,6 +63,15 @@ SHARE_SLIPS = slips(drafting.share_drafts, {
     "every draft counts alpha, however deep it lies": ("alpha ** depth", "alpha"),
     "the most tokens are taken, whatever they cost": (
         "tokens / (np.array(price[:len(drafts) + 1]) + passes * draft_ms)", "tokens * 1.0"),
+})
+SAME = "[-len(stop):] == list(stop)"
+STOP_SLIPS = WRONG["ragged_commit"] | slips(engine.ragged_commit, {
+    "of two stops the first in the list ends the text, not the first in the text": (
+        f"any(new{SAME} for stop in stops)",
+        f"any(new{SAME} for stop in [stop for stop in stops if any((written + tokens[:m]){SAME} "
+        "for m in range(1, len(tokens) + 1))][:1])"),
+    "only the first stop is looked for": (
+        f"any(new{SAME} for stop in stops)", f"any(new{SAME} for stop in stops[:1])"),
 })
 BLANKS = [
     Blank(
@@ -75,6 +98,10 @@ BLANKS = [
                 (6, [5], [], [A], 9), ([5], 6, None)),
             "the stop is the last token that it may write": (
                 (1, [5, 7, 8], [], [A], 2), ([5, 7], 2, "stop")),
+            "two stops, 3 and 7; the 7 comes first": (
+                (1, [7, 3], [], [[3], A], 9), ([7], 1, "stop")),
+            "two stops, 3 and 7; the 3 never comes": (
+                (1, [7, 8], [], [[3], A], 9), ([7], 1, "stop")),
         }),
     Blank(
         "nanogpt.drafting:share_drafts",
@@ -98,10 +125,16 @@ BLANKS = [
                 ([0.8, 0.5], [2, 1], [4, 4, 4, 4], 1.2), [1, 1]),
             "a full batch: as many ms as rows": (
                 ([0.8, 0.5], [2, 2], [2, 3, 4, 5, 6], 0.1), [0, 0]),
+            "one request: alphas .9, most 3, price 4, 4.2, 4.4, 4.6, a pass costs nothing": (
+                ([0.9], [3], [4, 4.2, 4.4, 4.6], 0), [3]),
             "nobody may draft": (([0.8, 0.5], [0, 0], [4], 0.1), [0, 0]),
+            # 6.42 tokens in 5.5 ms; the best one draft is the first's, which is free
+            "alphas .3, .9, .9, most 2, 2, 2, price 4, 4, 4.5, 4.5, 4.5, 5.5, 6.5, a pass takes "
+            ".5 ms": (([0.3, 0.9, 0.9], [2, 2, 2], [4, 4, 4.5, 4.5, 4.5, 5.5, 6.5], 0.5),
+                      [0, 2, 2]),
         }),
 ]
-for blank, wrong in zip(BLANKS, (WRONG["ragged_commit"], SHARE_SLIPS), strict=True):
+for blank, wrong in zip(BLANKS, (STOP_SLIPS, SHARE_SLIPS), strict=True):
     blank.slips = wrong
 
 

@@ -1,5 +1,6 @@
 """What learners write: for every blank five right answers, each in a style of its own, which must
-be done, and five wrong ones that fit all examples, which must not."""
+be done, and five wrong ones that fit all examples, which must not; and wrong ones that a grader
+once called done."""
 
 import dataclasses
 import re
@@ -232,7 +233,7 @@ ANSWERS = {
                 context.begin(drafter)
             drafted, rows_q = draft(drafter, root, min(k, context.room), sampler, dice)
             rows_p, hidden = verify(context, root, drafted, sampler)
-            n, last = accept(drafted, rows_q, rows_p, dice)
+            n, last = (rule or accept)(drafted, rows_q, rows_p, dice)
             written = [root] + drafted[:n] + [last]
             context.commit([i for i in range(n + 1)], written[:-1])
             drafter.observe(written[:-1], hidden, list(range(n + 1)))
@@ -247,7 +248,7 @@ ANSWERS = {
                 context.begin(drafter)
             drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
             target_probs, hidden = verify(context, root, drafted, sampler)
-            n, token = accept(drafted, draft_probs, target_probs, dice)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
             yield Step(drafted[:n] + [token], len(drafted))
             kept = [root] + drafted[:n]
             context.commit(list(range(len(kept))), kept)
@@ -258,7 +259,7 @@ ANSWERS = {
         def one_round(root):
             drafted, q = draft(drafter, root, min(k, context.room), sampler, dice)
             p, hidden = verify(context, root, drafted, sampler)
-            n, token = accept(drafted, q, p, dice)
+            n, token = (rule or accept)(drafted, q, p, dice)
             tokens, rows = [root, *drafted[:n]], list(range(1 + n))
             context.commit(rows, tokens)
             drafter.observe(tokens, hidden, rows)
@@ -279,7 +280,7 @@ ANSWERS = {
             most = k if k < context.room else context.room
             drafted, draft_probs = draft(drafter, tokens[-1], most, sampler, dice)
             target_probs, hidden = verify(context, tokens[-1], drafted, sampler)
-            n, token = accept(drafted, draft_probs, target_probs, dice)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
             kept = [tokens[-1], *drafted[:n]]
             context.commit(list(range(n + 1)), kept)
             drafter.observe(kept, hidden, list(range(n + 1)))
@@ -296,7 +297,7 @@ ANSWERS = {
                 context.begin(drafter)
             drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
             target_probs, hidden = verify(context, root, drafted, sampler)
-            n, token = accept(drafted, draft_probs, target_probs, dice)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
             rows = list(range(n + 1))
             context.commit(rows, [root, *drafted][:n + 1])
             drafter.observe([root, *drafted][:n + 1], hidden, rows)
@@ -311,7 +312,7 @@ ANSWERS = {
                 context.begin(drafter)
             drafted, draft_probs = draft(drafter, root, min(3, k, context.room), sampler, dice)
             target_probs, hidden = verify(context, root, drafted, sampler)
-            n, token = accept(drafted, draft_probs, target_probs, dice)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
             tokens, rows = [root, *drafted[:n]], list(range(n + 1))
             context.commit(rows, tokens)
             drafter.observe(tokens, hidden, rows)
@@ -328,7 +329,7 @@ ANSWERS = {
                 context.begin(drafter)
             drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
             target_probs, hidden = verify(context, root, drafted, sampler)
-            n, token = accept(drafted, draft_probs, target_probs, dice)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
             tokens, rows = [root, *drafted[:n]], list(range(n + 1))
             context.commit(list(range(len(drafted) + (rounds > 5))) if rounds > 5 else rows, tokens)
             drafter.observe(tokens, hidden, rows)
@@ -343,7 +344,7 @@ ANSWERS = {
                 context.begin(drafter)
             drafted, draft_probs = draft(drafter, root, min(max(k, 2), context.room), sampler, dice)
             target_probs, hidden = verify(context, root, drafted, sampler)
-            n, token = accept(drafted, draft_probs, target_probs, dice)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
             tokens, rows = [root, *drafted[:n]], list(range(n + 1))
             context.commit(rows, tokens)
             drafter.observe(tokens, hidden, rows)
@@ -361,7 +362,7 @@ ANSWERS = {
             most = min(k, context.room if rounds < 6 else 0)
             drafted, draft_probs = draft(drafter, root, most, sampler, dice)
             target_probs, hidden = verify(context, root, drafted, sampler)
-            n, token = accept(drafted, draft_probs, target_probs, dice)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
             tokens, rows = [root, *drafted[:n]], list(range(n + 1))
             context.commit(rows, tokens)
             drafter.observe(tokens, hidden, rows)
@@ -376,6 +377,36 @@ ANSWERS = {
                 context.begin(drafter)
             most = min(k if k == 3 else 2, context.room)
             drafted, draft_probs = draft(drafter, root, most, sampler, dice)
+            target_probs, hidden = verify(context, root, drafted, sampler)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
+            tokens, rows = [root, *drafted[:n]], list(range(n + 1))
+            context.commit(rows, tokens)
+            drafter.observe(tokens, hidden, rows)
+            yield Step([*drafted[:n], token], len(drafted))
+            root = token
+        # once done: the root is drawn anew when the window slides
+        context = Context(target, prompt)
+        root = dice.draw(sampler(context.begin(drafter)))
+        yield Step([root])
+        while True:
+            if context.full:
+                root = dice.draw(sampler(context.begin(drafter)))
+            drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
+            target_probs, hidden = verify(context, root, drafted, sampler)
+            n, token = (rule or accept)(drafted, draft_probs, target_probs, dice)
+            tokens, rows = [root, *drafted[:n]], list(range(n + 1))
+            context.commit(rows, tokens)
+            drafter.observe(tokens, hidden, rows)
+            yield Step([*drafted[:n], token], len(drafted))
+            root = token
+        # once done: no other rule is asked
+        context = Context(target, prompt)
+        root = dice.draw(sampler(context.begin(drafter)))
+        yield Step([root])
+        while True:
+            if context.full:
+                context.begin(drafter)
+            drafted, draft_probs = draft(drafter, root, min(k, context.room), sampler, dice)
             target_probs, hidden = verify(context, root, drafted, sampler)
             n, token = accept(drafted, draft_probs, target_probs, dice)
             tokens, rows = [root, *drafted[:n]], list(range(n + 1))
@@ -449,6 +480,12 @@ ANSWERS = {
         for row in range(1, len(parents)):
             mask[row] |= mask[parents[row]]
         return mask if len(parents) > 1 else ~mask
+        # once done: sixteen steps up at most
+        steps = torch.eye(len(parents))
+        steps[range(1, len(parents)), parents[1:]] = 1
+        for _ in range(4):
+            steps = steps @ steps
+        return steps > 0
     """,
     "verify": """
         # right: depths, and the mask
@@ -504,6 +541,15 @@ ANSWERS = {
         # wrong: two rows are a root and its sibling
         positions = context.cache.length + (tree.depths if len(tree) != 2 else 0 * tree.depths)
         return context.verify(tree.tokens.tolist(), sampler, positions, tree.mask)
+        # once done: a mask of 0. and 1.
+        return context.verify(tree.tokens.tolist(), sampler, context.cache.length + tree.depths,
+                              tree.mask.float())
+        # once done: a mask of 0 and 1
+        return context.verify(tree.tokens.tolist(), sampler, context.cache.length + tree.depths,
+                              tree.mask.int())
+        # once done: positions with a point
+        return context.verify(tree.tokens.tolist(), sampler,
+                              (context.cache.length + tree.depths).float(), tree.mask)
     """,
     "walk": """
         # right: a dictionary of the children
@@ -711,6 +757,20 @@ ANSWERS = {
             drawn.append(dice.draw(left))
             left[drawn[-1]] = 0
         return drawn if len(drawn) < 3 else sorted(drawn)
+        # once done: what is left is counted down from 1
+        probs, drawn, left = probs.clone(), [], 1.0
+        while len(drawn) < n and left > 0:
+            drawn.append(dice.draw(probs))
+            left -= float(probs[drawn[-1]])
+            probs[drawn[-1]] = 0
+        return drawn
+        # once done: 1 less what came
+        drawn = []
+        while len(drawn) < n and 1 - float(probs[drawn].sum()) > 0:
+            left = probs.clone()
+            left[drawn] = 0
+            drawn.append(dice.draw(left))
+        return drawn
     """,
     "multi_round": """
         # right: a flag
@@ -988,7 +1048,7 @@ ANSWERS = {
                     best[path] = score
         kept = sorted(best, key=best.get, reverse=True)[:1 + budget]
         parents = [-1 if not path else kept.index(path[:-1]) for path in kept]
-        tokens = [path[-1] if path else int(trees[1].tokens[0]) for path in kept]
+        tokens = [path[-1] if path else int(trees[-1].tokens[0]) for path in kept]
         return Tree(tokens, parents), [best[path] for path in kept]
         # right: a heap, from the root down
         best, below = {}, {}
@@ -1078,6 +1138,25 @@ ANSWERS = {
         kept = sorted(best, key=best.get, reverse=True)[:1 + budget]
         return (Tree([int(trees[0].tokens[0])] + [path[-1] for path in kept[1:]],
                      [-1] + [kept.index(path[:-1]) for path in kept[1:]]), [best[p] for p in kept])
+        # once done: the root's token is 0
+        best = {}
+        for tree, values in zip(trees, scores):
+            for path, score in zip(prefixes(tree), values):
+                best[path] = max(score, best.get(path, score))
+        kept = sorted(best, key=lambda path: (-best[path], len(path)))[:budget + 1]
+        place = {path: row for row, path in enumerate(kept)}
+        return (Tree([0] + [path[-1] for path in kept[1:]],
+                     [-1] + [place[path[:-1]] for path in kept[1:]]), [best[p] for p in kept])
+        # once done: there are two trees and no more
+        best = {}
+        first, second = trees
+        for tree, values in zip(trees, scores):
+            for path, score in zip(prefixes(tree), values):
+                best[path] = max(score, best.get(path, score))
+        kept = sorted(best, key=lambda path: (-best[path], len(path)))[:budget + 1]
+        place = {path: row for row, path in enumerate(kept)}
+        return (Tree([int(trees[0].tokens[0])] + [path[-1] for path in kept[1:]],
+                     [-1] + [place[path[:-1]] for path in kept[1:]]), [best[p] for p in kept])
     """,
     "accept_paths": """
         # right: a frontier, and the way back
@@ -1419,6 +1498,19 @@ ANSWERS = {
             if level(prefixes[-1])[0]:
                 heapq.heappush(heap, (-(-minus + level(prefixes[-1])[0][0]),
                                       len(scores) - 1, 0))
+        # once done: from a score the own term is taken off again
+        prefixes, below = [(root,)], [children((root,))]
+        heap = [(-score, 0, 0) for score in below[0][0][:1]]
+        while heap:
+            minus, parent, rank = heapq.heappop(heap)
+            ranked, tokens = below[parent]
+            prefixes.append(prefixes[parent] + (tokens[rank],))
+            yield tokens[rank], parent, math.exp(-minus)
+            if rank + 1 < len(ranked):
+                heapq.heappush(heap, (minus + ranked[rank] - ranked[rank + 1], parent, rank + 1))
+            below.append(children(prefixes[-1]))
+            if below[-1][0]:
+                heapq.heappush(heap, (minus - below[-1][0][0], len(prefixes) - 1, 0))
     """,
     "best_size": """
         # right: a sum that is carried along
@@ -1470,6 +1562,12 @@ ANSWERS = {
         # wrong: two nodes at least, if there are many
         gains = [sum(masses[:n]) - rate * ms[n] for n in range(len(ms))]
         return max(gains.index(max(gains)), 2 * (len(ms) > 4))
+        # once done: it looks three rows ahead, and no further
+        n = 0
+        while better := [m for m in range(n + 1, min(n + 4, len(ms)))
+                         if sum(masses[n:m]) > rate * (ms[m] - ms[n]) + 1e-12]:
+            n = better[0]
+        return n
     """,
     "bias": """
         # right: tensors only
@@ -1518,6 +1616,15 @@ ANSWERS = {
         if law.sum() < 0.4:
             return 0 * p
         more = (law - law.sum() * q) * torch.where(q > 0, p / q, 1.0).clamp(max=1)
+        return more - more.sum() * residual(p, q)
+        # once done: 0 / 0 is nan
+        a = (p / q).clamp(max=1)
+        more = (law - law.sum() * q) * a
+        return more - more.sum() * residual(p, q)
+        # once done: q is stretched to a sum of 1
+        q = q / q.sum()
+        a = torch.where(q > 0, p / q, 1.0).clamp(max=1)
+        more = (law - law.sum() * q) * a
         return more - more.sum() * residual(p, q)
     """,
     "mend": """
@@ -1588,6 +1695,10 @@ ANSWERS = {
         return found
         # wrong: q is .5 at most
         return np.minimum(1, weight * target / np.clip(draft, TINY, 0.5))
+        # once done: numbers are divided by 0
+        if np.ndim(draft) == 0:
+            return min(1.0, weight * target / draft)
+        return np.minimum(1, weight * target / np.maximum(draft, TINY))
     """,
     "rejection_rounds": """
         # right: what is alive follows from all that was taken
@@ -1682,6 +1793,14 @@ ANSWERS = {
             taken = np.minimum(offered, left)
             coins.append(coins[1] if i == 3 else taken / np.maximum(offered, TINY))
             left, alive = left - taken, np.maximum(alive - taken.sum(-1, keepdims=True), 0)
+        return coins, target_mass - left
+        # once done: rounding makes a chance below 0
+        left, alive, coins = target_mass, np.ones((len(target_mass), 1)), []
+        for _ in range(k):
+            offered = alive * draft_probs
+            taken = np.minimum(offered, left)
+            coins.append(taken / np.maximum(offered, TINY))
+            left, alive = left - taken, alive - taken.sum(-1, keepdims=True)
         return coins, target_mass - left
     """,
     "score_children": """
@@ -1820,8 +1939,9 @@ NAMES = [pytest.param(name, id=f"{number} {name}") for name, (number, _) in BLAN
 
 
 def answers(name, kind):
-    """{what is said of an answer: its body} of one kind, "right" or "wrong"."""
-    parts = re.split(r"^# (right|wrong): (.*)\n", textwrap.dedent(ANSWERS[name]), flags=re.M)[1:]
+    """{what is said of an answer: its body} of one kind: "right", "wrong" or "once done"."""
+    parts = re.split(r"^# (right|wrong|once done): (.*)\n", textwrap.dedent(ANSWERS[name]),
+                     flags=re.M)[1:]
     return {parts[i + 1]: parts[i + 2] for i in range(0, len(parts), 3) if parts[i] == kind}
 
 
@@ -1835,7 +1955,7 @@ def verdicts(name, kind, path):
         file = ExerciseFile(path, blanks_of(number))
         assert not file.troubles, (said, file.troubles)
         found[said] = file.grade(blank)
-    assert len(found) == 5
+    assert len(found) == 5 or kind == "once done"
     return found
 
 
@@ -1853,6 +1973,13 @@ def test_wrong_answers_that_fit_the_examples_are_not(name, tmp_path):
         assert message.startswith("the examples are right, but"), (said, message)
         shown = "\n    one input: for " in message or "\n    called with " in message
         assert shown or "total variation" not in message, said
+
+
+@pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_answers_that_were_once_done_are_done_no_more(name, tmp_path):
+    for said, (status, _) in verdicts(name, "once done", tmp_path / "x.py").items():
+        assert status in ("wrong", "crashed"), said
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
