@@ -6,7 +6,8 @@ Loop (nanogpt/chapter.py), and a function of 20 lines is a whole entry:
     rule(tree, target_probs, dice)         -> path (rows, from 0), next token: as chapter 02's walk
     drafter(m, budget, sampler, dice)      -> reset, observe, propose: see `speculate`; m.small is
                                            the 57K GPT, m.heads chapter 03's heads
-    decode(target, drafter, prompt, sampler, dice, rule)   a loop: yields Steps, as `speculate`
+    decode(target, drafter, prompt, sampler, dice, rule)   a loop: yields a Step for each forward,
+                                           as `speculate`
     BUDGET = (2, 2, 1, 1)                  what the drafter gets: children for each level
     PROOF = (2,), (3,), (2, 1)             the budgets that are enumerated
 
@@ -34,8 +35,10 @@ COLOUR, PLAIN = "\x1b[34;1m", "\x1b[0m"
 LIMITS = """Chance is followed through dice.draw and dice.flip alone, on random networks of two
 to four tokens, with the budgets, rounds and temperatures that the verdict names, at most 50,000
 sequences of draws a case. BUDGET itself, eleven tokens and longer texts are only sampled: a slip
-that changes less than one token in ten there is not seen. Nor is a decoder that becomes another one
-after it was judged. A drafter that seeds its own generator is judged with these seeds.
+that changes less than one token in ten there is not seen. The real models' texts are only counted:
+1,536 letters at temperature 1, limit five standard deviations. Whoever cuts p to its 12 likeliest
+letters is seen there, whoever cuts it to 20 is not. Nor is a decoder that becomes another one after
+it was judged. A drafter that seeds its own generator is judged with these seeds.
 Each step has 30 seconds, and on Linux 2 GB of memory. Foretold speed-ups count forwards only, not
 the rule's own time or Python's; a drafter of your own is priced by its time here, in passes of the
 57K GPT. Refused: a file without any of these names, or one that does not run. It runs with your
@@ -137,6 +140,8 @@ def read_flags(argv=None):
     args = parser.parse_args(argv)
     if (args.file is None) == (args.hunt is None):
         raise ValueError("a file, or --hunt with a level; --help says more")
+    if not 0 <= args.seed < 2**32:
+        raise ValueError(f"seed is {args.seed}; it must be in [0, {2**32})")
     return args
 
 

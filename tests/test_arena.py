@@ -141,6 +141,50 @@ def test_what_hides_from_the_first_cases_is_seen_in_others(entry, when):
     assert any(total_variation(*both) > 1e-3 for both in laws)
 
 
+def real_texts(warm, cold=lambda p, dice: int(p.argmax()), nearer=0):
+    """on_real_texts of 24 texts of 64 letters, of a target that looks at the position alone.
+
+    nearer: by so much the second of 40 letters is behind the first one; 0: as it comes.
+    """
+    logits = 2 * torch.randn(70, 40, generator=torch.Generator().manual_seed(1))
+    if nearer:
+        first, second = logits.topk(2).indices.T[..., None]
+        logits.scatter_(1, second, logits.gather(1, first) - nearer)
+    probs, texts = torch.softmax(logits, -1)[2:66], []
+    for choose in (warm, cold):
+        dice = Dice(1)
+        texts.append([Generation([choose(p, dice) for p in probs], [], 1) for _ in range(24)])
+    m = SimpleNamespace(target=lambda tokens: (logits[None, :tokens.shape[1]], None),
+                        dataset=SimpleNamespace(tokenizer=SimpleNamespace(decode=str)))
+    return arena_file.on_real_texts(m, [[1, 2, 3]] * 24, *texts)
+
+
+def test_a_decoder_that_is_wrong_on_many_letters_only_is_not_exact():
+    right, said = real_texts(lambda p, dice: dice.draw(p))
+    assert right is True and "of 1,536 letters" in said and "none would not" in said
+    for warm, what in (
+            (lambda p, _: int(p.argmax()), "the target's favourite is off the most, by +"),
+            (lambda p, dice: dice.draw(torch.where(p < p.sort().values[-12], 0, p)),
+             "outside the 12 likeliest is off the most, by -"),
+            (lambda p, dice: dice.draw(p ** 0.7), "the log-probability is off the most, by -")):
+        right, said = real_texts(warm)
+        assert right is False and what in said, said
+
+
+def test_a_real_text_at_temperature_0_is_plain_decoding_s_but_for_near_ties():
+    for nearer, right in ((0.9 * arena_file.NEAR, True), (1.1 * arena_file.NEAR, False)):
+        found, said = real_texts(lambda p, dice: dice.draw(p), nearer=nearer,
+                                 cold=lambda p, _: int(p.topk(2).indices[1]))
+        assert found is right and ("none would not be plain decoding's" in said) is right
+
+
+def test_a_rare_letter_is_no_proof():
+    """One that is due once in 10,000 tokens and comes is 10 standard deviations off."""
+    p = torch.tensor([0.5, 0.4999, 0.0001], dtype=torch.float64)
+    off = arena_file.deviations([(p, 0, i % 2) for i in range(99)] + [(p, 0, 2)])
+    assert off[2] == 0 and 0 < off.abs().max() < 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["len(tree) > 9", "type(dice).__name__ == 'Dice'"])
 def test_what_hides_from_the_enumeration_is_seen_in_a_sample(entry, when):
@@ -231,6 +275,37 @@ def test_chance_past_the_dice_is_found_out(entry, how):
         arena_file.check_chance(loop)
 
 
+def test_a_file_may_have_the_name_of_a_module_and_braces(tmp_path):
+    for name in ("tree_attention", "x{0}"):
+        path = tmp_path / f"{name}.py"
+        path.write_text("BUDGET = (1,)", encoding="utf-8")
+        loop, _ = arena_file.read(path)
+        assert loop.title((2, 1)) == f"{name} 2-1"
+        assert getattr(sys.modules.get(name), "__file__", None) != str(path)
+
+
+@pytest.mark.parametrize("what", ["shares(1)", "generator.random()"])
+def test_chance_that_cannot_be_enumerated_is_said(entry, what):
+    loop, _ = entry(f"def rule(tree, p, dice):\n    dice.{what}\n    return [0], dice.draw(p[0])")
+    with pytest.raises(arena_file.Failed, match=rf"asks dice.{what.split('(')[0][:6]}.*only dice"):
+        verdict(loop)
+
+
+def test_a_step_is_one_forward(entry):
+    loop, _ = entry("""
+from nanogpt.decoding import Step
+from tree_attention import speculate
+
+def decode(*args):
+    steps = speculate(*args)
+    yield next(steps)
+    while True:
+        yield Step(next(steps).tokens + next(steps).tokens)
+""")
+    with pytest.raises(arena_file.Failed, match="must yield a Step for each"):
+        arena_file.check_chance(loop)
+
+
 @pytest.mark.parametrize("source, why", [
     ("def rule(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError.*\n    line 1"),
     ("x = 1", "none of"),
@@ -304,15 +379,21 @@ def test_the_table_is_ranked_and_for_exact_ones_only(monkeypatch, tmp_path):
              for name, tau in (("slow", 1.1), ("fast", 3.0), ("mine", 2.0))}
     mine, prices = lines.pop("mine"), dict.fromkeys(("here", "there"), (0.1, lambda rows: 1))
     monkeypatch.setattr(arena_file, "taught_ones", lambda _: lines)
-    monkeypatch.setattr(arena_file, "on_real_models", lambda *_: (mine, prices))
     monkeypatch.setattr(arena_file, "known_slip", lambda *_: "")
     (tmp_path / "mine.py").write_text("BUDGET = (1,)")
     sent = []
     post = SimpleNamespace(send=lambda *message: sent.append(message[-1]))
     watch = SimpleNamespace(doing=lambda _: None)
-    for worst, places in ((1e-9, []), (1e-15, ["fast", ">", "slow"])):
-        monkeypatch.setattr(arena_file, "examine", lambda *_, worst=worst: worst)
-        assert arena_file.judge(tmp_path / "mine.py", post, watch) == (worst < 1e-12)
+    for worst, right, places in ((1e-9, True, []), (1e-15, False, []),
+                                 (1e-15, True, ["fast", ">", "slow"])):
+        sent.clear()
+        monkeypatch.setattr(arena_file, "examine", lambda _, say, __, worst=worst:
+                            say("EXACT") or worst)
+        monkeypatch.setattr(arena_file, "on_real_models",
+                            lambda *_, right=right: (mine, prices, (right, "it is far off")))
+        assert arena_file.judge(tmp_path / "mine.py", post, watch) == (worst < 1e-12 and right)
+        assert right or "EXACT" not in sent and any(
+            line.startswith("NOT EXACT") and "it is far off" in line for line in sent[1:])
         table = [line for line in sent if line[:5] in ("fast ", "slow ", "> min")]
         assert [line.split()[0] for line in table] == places
 
@@ -351,7 +432,8 @@ def run(*args):
 
 
 def test_a_bad_command_is_a_sentence():
-    for args in ((), ("nothing.py",), ("mine.py", "--hunt", "1"), ("--hunt", "4")):
+    for args in ((), ("nothing.py",), ("mine.py", "--hunt", "1"), ("--hunt", "4"),
+                 ("--hunt", "1", "--seed", "-5"), ("--hunt", "1", "--seed", 9**30)):
         done = run(*args)
         assert done.returncode == 2 and done.stderr.startswith("error: "), args
         assert "Traceback" not in done.stderr
