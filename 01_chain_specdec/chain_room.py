@@ -167,7 +167,7 @@ def tau_of_text(alpha, K, length):
     """Tokens a round, if every draft is accepted with chance alpha and the text stops at `length`.
 
     length: tokens behind the prefill's. The last round counts as one, but is cut where the text
-    ends; without an end this is expected_tokens. Example: alpha .5, K 1, length 2: 4 / 3.
+    ends; without an end this is chain_tokens. Example: alpha .5, K 1, length 2: 4 / 3.
     """
     # A round of j tokens: j - 1 drafts were accepted, and the next was not, if there was one.
     chances = [alpha ** (j - 1) * (1 - alpha) for j in range(1, K + 1)] + [alpha**K]

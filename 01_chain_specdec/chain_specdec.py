@@ -199,15 +199,3 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice, rule=None):
         yield Step([*drafted[:n], token], len(drafted),
                    detail=ChainRound(drafted, draft_probs, target_probs, n))
         root = token
-
-
-# ---------------------------------------------------------------- what to expect
-
-
-def expected_tokens(alpha, k):
-    """Tokens per round, bonus token included, if every draft is accepted with chance alpha.
-
-    Leviathan et al., Equation 1. Example: alpha .5, k 2: 1.75 tokens.
-    """
-    # 1 + alpha + ... + alpha^k; alpha^i: i drafts are accepted in a row, so there is a token i + 1.
-    return k + 1.0 if alpha == 1 else (1 - alpha ** (k + 1)) / (1 - alpha)

@@ -1,7 +1,7 @@
 """Chapter 02 on the runner: more depth against second guesses; and what one round emits, exactly.
 
-Verifying N rows costs the same whether they form a line or a tree. So the number of drafts is held
-equal, and only the shape differs.
+Verifying N rows costs the same whether they form a line or a tree; but each level is a pass of the
+drafter. So shapes are compared by what they write and by the clock, not by their number of drafts.
 """
 
 import torch

@@ -27,8 +27,7 @@ from nanogpt.chapter import Loop, Model
 from nanogpt.data import untouched_prompts
 from nanogpt.decoding import collect
 from nanogpt.exact.enumeration import outcomes, token_law
-from nanogpt.exact.slips import replaced, slips
-from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
+from nanogpt.exact.slips import slips
 from nanogpt.sampling import Dice, Sampler
 from ngram import LookupDrafter, NgramTreeDrafter
 from priced_grow import grow_priced, grow_priced_chain
@@ -384,26 +383,6 @@ def damage(p, q):
     places = list(zip(p.gather(1, order), q, strict=True))
     return {how: sum(float(bias(p, q, law(q)).abs().sum()) / 2 for p, q in places) / len(places)
             for how, law in laws.items()}
-
-
-# ---------------------------------------------------------------- the length of a drawn chain
-
-
-def chain_bias(draft, sampler):
-    """The bias of two rounds of drawn chains, and the lengths that they had."""
-    lengths = set()
-
-    def start(target, dice):
-        chain = TreeDrafter(ToyDraft(ToyModel(4, 2)), (1, 1), sampler, dice)
-        # At these prices the second round has one draft or two, by the luck of the first.
-        drafter = PricedChainDrafter(chain, Ledger([1, 1.15, 1.4], 0, trust=0.6, clock=None))
-        for step in speculate(target, drafter, [0, 1], sampler, dice, multi_round):
-            if step.detail is not None:  # not the prefill
-                lengths.add(step.drafted)
-            yield step
-
-    with replaced(PricedChainDrafter, draft=draft):
-        return loop_bias(start, sampler, rounds=2, model=ToyModel(5, 2)), lengths
 
 
 # ---------------------------------------------------------------- what a tree is worth

@@ -439,19 +439,10 @@ def print_wrong(rules, p, q):
     cli.print_table(["", "total variation", "drafts accepted"], rows)
 
 
-def drafts_accepted(rule, p, q, K):
-    """How many of K drafts a rule with the arguments of chapter 01's `accept` accepts on average,
-    exactly. p, q (V,): of target and drafter, at every position."""
-    def run(dice):
-        drafted = [dice.draw(q) for _ in range(K)]
-        return rule(drafted, [q] * K, p.expand(K + 1, -1), dice)[0]
-
-    return sum(n * chance for n, chance in outcomes(run))
-
-
 def tokens_by_rule(p, q, K):
     """Tokens a round token by token and as a block, exactly. Both are sums of averages over the
-    drafts: of the overlap's powers, and of the scores. Arguments of drafts_accepted, as arrays."""
+    drafts: of the overlap's powers, and of the scores. p, q (V,): of target and drafter, at every
+    position, arrays; K: how many drafts."""
     overlap, scores, chances, block = np.minimum(p, q).sum(), np.ones(1), np.ones(1), 1.0
     for _ in range(K):
         # With every token behind every chain: V times as many chains.

@@ -23,7 +23,7 @@ def in_short(run, method):
 
 
 def worth(table):
-    """{method: its tau, the price of its round in plain steps, their quotient, the speed-up}.
+    """{method: (its tau, the price of its round in plain steps, speed-up: their quotient)}.
 
     table: a temperature's. Example: 3 tokens a round at a price of 1.5: 2x.
     """

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from nanogpt.model import GPT
+
 
 @dataclass
 class Step:
@@ -35,7 +37,7 @@ class Context:
     from the last block_size // 2 tokens of the text.
     """
 
-    def __init__(self, target, prompt):
+    def __init__(self, target: GPT, prompt):
         """prompt: a list of token ids. Raises ValueError if it is empty."""
         if not prompt:
             raise ValueError("the prompt is empty; it must hold at least one token")

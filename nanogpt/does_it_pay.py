@@ -236,7 +236,7 @@ def plain_step(found, T):
 
 
 def speedups(found, T):
-    """{method: (tokens a round, price of a round in plain steps, their quotient, the speed-up)}.
+    """{method: (tokens a round, price of a round in plain steps, speed-up: their quotient)}.
 
     All texts together: a text of many rounds counts more. Example: 3 tokens at a price of 1.5: 2x.
     """
@@ -277,7 +277,7 @@ def divided(found, few):
 
 
 def taus(found, T, chapter, loop):
-    """{budget: tokens a round} of a loop of a chapter, budgets as the file has them."""
+    """{budget: tokens a round} of a loop of a chapter whose budgets are numbers, not shapes."""
     fast = speedups(found, T)
     return {line["budget"]: fast[name][0] for name, line in table_of(found, T).items()
             if line["family"] != PLAINLY and (line["chapter"], line["loop"]) == (chapter, loop)}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from nanogpt import chapter, cli
 from nanogpt.bench import plains, print_tables
-from nanogpt.chapter import Cast, decoders
+from nanogpt.chapter import Cast, Loop, decoders
 from nanogpt.data import held_out_prompts
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Dice, Sampler
@@ -72,7 +72,7 @@ def read_flags(argv, doc, loops, temperatures):
     return args
 
 
-def find(loops, title):
+def find(loops, title) -> tuple[Loop, object]:
     """-> the Loop and the budget that a title names. Raises ValueError if none has it."""
     known = {loop.title(budget): (loop, budget) for loop in loops for budget in loop.budgets}
     if title not in known:

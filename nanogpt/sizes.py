@@ -26,8 +26,8 @@ class Recipe:
 class Size:
     """A named model: its layers, its width, its context and its recipe.
 
-    label: how tables and pictures call it, by its number of parameters; shipped: its weights, its
-    draft heads and its block drafter come along.
+    label: how tables and pictures call it, by its number of parameters; shipped: its weights come
+    along, and a target's draft heads and block drafter.
     """
 
     label: str

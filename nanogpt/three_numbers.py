@@ -35,7 +35,11 @@ SECOND = 0.5  # how often a second guess is right where the first failed, in par
 
 
 def chain_tokens(alpha, k):
-    """Tokens a round of k drafts in a row, the target's own included: 1 + alpha + .. + alpha^k."""
+    """Tokens a round of k drafts in a row, the target's own included: 1 + alpha + .. + alpha^k.
+
+    Leviathan et al., Equation 1. Example: alpha .5, k 2: 1.75.
+    """
+    # alpha^i: i drafts are accepted in a row, so there is a token i + 1.
     return sum(alpha ** i for i in range(k + 1))
 
 

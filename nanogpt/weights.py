@@ -46,14 +46,14 @@ def store(name, get, loss, folder, device):
     save_checkpoint(folder / f"{name}.pt", saved["config"],
                     {"model": halves, "step": saved["step"]})
     index = folder / "index.json"
-    entries = json.loads(index.read_text()) if index.exists() else {}
+    entries = json.loads(index.read_text(encoding="utf-8")) if index.exists() else {}
     on = device_name(device) if device.type != "cpu" else (
         f"{platform.machine()} CPU, {torch.get_num_threads()} threads")
     entries[f"{name}.pt"] = {
         "config": saved["config"], "sha256": sha256(folder / f"{name}.pt"),
         "validation_loss": round(loss(model), 4), "seconds": seconds,
         "machine": f"{on}, torch {torch.__version__}", "command": COMMAND}
-    index.write_text(json.dumps(entries, indent=1) + "\n")
+    index.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
     return model
 
 

@@ -10,30 +10,40 @@ import torch
 
 import chain_pictures
 import chain_room
-import layers_room
 from chain_specdec import (
     GPTDraft,
     accept,
     acceptance_probability,
-    expected_tokens,
     speculate_chain,
 )
 from nanogpt.decoding import collect
 from nanogpt.does_it_pay import MEASURED, load_contests
+from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.model import GPT
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.sizes import SIZES
+from nanogpt.three_numbers import chain_tokens
 from text_table import NgramDraft, NgramLevels, TextTable
 
 
-def test_expected_tokens_against_enumeration():
+def drafts_accepted(rule, p, q, K):
+    """How many of K drafts a rule with the arguments of `accept` accepts on average, exactly.
+    p, q (V,): of target and drafter, at every position."""
+    def run(dice):
+        drafted = [dice.draw(q) for _ in range(K)]
+        return rule(drafted, [q] * K, p.expand(K + 1, -1), dice)[0]
+
+    return sum(n * chance for n, chance in outcomes(run))
+
+
+def test_equation_1_against_enumeration():
     """With the same two distributions at every position, alpha and Equation 1 are exact."""
     target, probs = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.1, 0.3]]).double()
     alpha = 0.8  # .5 + .1 + .2, the smaller of the two each time
     for k in (1, 2, 3):
-        drafts = layers_room.drafts_accepted(accept, target, probs, k)
-        assert drafts + 1 == pytest.approx(expected_tokens(alpha, k))
+        drafts = drafts_accepted(accept, target, probs, k)
+        assert drafts + 1 == pytest.approx(chain_tokens(alpha, k))
 
 
 def test_chains_fill_the_window_to_its_last_row():
@@ -109,7 +119,7 @@ def test_the_lessons_pictures_say_what_was_measured():
     ends = [(low, high) for (_, low), (_, high) in bars.get_segments()]
     assert len(foretold) == len(ends) == 8
     assert all(low < tau < high for tau, (low, high) in zip(foretold, ends, strict=True))
-    endless = [expected_tokens(0.7487, int(K)) for K in curve.lines[0].get_xdata()]
+    endless = [chain_tokens(0.7487, int(K)) for K in curve.lines[0].get_xdata()]
     assert not all(tau < high for tau, (_, high) in zip(endless, ends, strict=True))
 
 
@@ -126,7 +136,7 @@ def test_a_text_that_stops_cuts_the_last_round():
     """Two tokens in chains of 1: one round with chance alpha, else two. An endless text: no cut."""
     assert chain_room.tau_of_text(0.5, 1, 2) == pytest.approx(2 / 1.5)
     assert chain_room.tau_of_text(0.75, 4, 1) == 1
-    assert chain_room.tau_of_text(0.75, 4, 20000) == pytest.approx(expected_tokens(0.75, 4), 1e-3)
+    assert chain_room.tau_of_text(0.75, 4, 20000) == pytest.approx(chain_tokens(0.75, 4), 1e-3)
 
 
 def test_the_lessons_five_changes():

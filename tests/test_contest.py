@@ -14,7 +14,6 @@ import merging_room
 import routing_room
 from nanogpt import does_it_pay, three_numbers
 from chain_room import foretold
-from chain_specdec import expected_tokens
 from dual_draft_routing import ColderHead, RoutedLevels, colder
 from nanogpt.before import in_short
 from nanogpt.bench import in_pieces
@@ -398,12 +397,11 @@ def test_a_tree_of_one_guess_a_position_is_a_chain(monkeypatch):
     monkeypatch.setattr(three_numbers, "SECOND", 0)
     for alpha, n in ((0.3, 2), (0.8, 7)):
         assert tree_tokens(alpha, n) == pytest.approx((chain_tokens(alpha, n), n))
-        assert chain_tokens(alpha, n) == pytest.approx(expected_tokens(alpha, n))
 
 
 def test_alpha_is_found_again():
     for alpha, k in ((0.0, 3), (0.31, 1), (0.744, 4), (1.0, 16)):
-        assert alpha_of(expected_tokens(alpha, k), k) == pytest.approx(alpha, abs=1e-9)
+        assert alpha_of(chain_tokens(alpha, k), k) == pytest.approx(alpha, abs=1e-9)
     with pytest.raises(ValueError, match=r"tau is 5.1; with 4 drafts it must be in \[1, 5\]"):
         alpha_of(5.1, 4)
 

@@ -491,6 +491,10 @@ def test_the_lesson_says_what_was_measured():
         (one, _), *_, (many, _) = engine_room.gains(found, [4]).values()
         assert 0 < many - 1 < kept * (one - 1)
     assert [k for _, k in engine_room.gains(table).values()] == [8, 8, 4, 4]
+    assert "What a reader costs is mostly his cache" in page
+    for found in table, epyc, busy:
+        more = {part: found[32][0][part] - found[1][0][part] for part in ("caches_ms", "round_ms")}
+        assert more["caches_ms"] > 0.55 * more["round_ms"]
     for n, least, most in (8, 1.1, 1.2), (32, 0.9, 1):  # its gain, as a part of the copy's
         plain, drafted = (busy[n][name]["round_ms"] / busy[n][f"{name}, in place"]["round_ms"]
                           for name in (0, names[4]))

@@ -39,6 +39,7 @@ from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import KINDS, Tables, tables
 from nanogpt.sampling import Dice, Sampler
 from single_step_rules import KSEQ, RRS, SpS
+from test_chain_specdec import drafts_accepted
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
 WRONG = bench.WRONG
@@ -149,7 +150,7 @@ def test_block_verification_in_chapter_01s_loop():
         shape, arrays, _, chances = all_trees([*range(-1, K)], Tables(*(
             [x.numpy()[None].repeat(2 ** t, 0) for t in range(K + 1)] for x in (q2, p2))))
         lengths.append([chances @ BlockVerification().expected_length(shape, *arrays),
-                        *(bench.drafts_accepted(rule, p2, q2, K)
+                        *(drafts_accepted(rule, p2, q2, K)
                           for rule in (block_verification, accept))])
     by_arrays, mine, chapter_01 = zip(*lengths, strict=True)
     assert mine == pytest.approx(by_arrays)
@@ -163,7 +164,7 @@ def test_block_verification_gains_nothing_where_drafts_are_picked():
     """Then q is 1 at the draft, whatever the model of the drafter said."""
     p, q = torch.tensor([[0.6, 0.4], [1, 0]], dtype=torch.float64)
     for K, accepted in (2, 0.96), (4, 1.3056):  # .6 + .36 + .216 + .1296
-        found = [bench.drafts_accepted(rule, p, q, K) for rule in (block_verification, accept)]
+        found = [drafts_accepted(rule, p, q, K) for rule in (block_verification, accept)]
         assert found == pytest.approx([accepted] * 2)
 
 

@@ -91,6 +91,16 @@ def test_links_lead_somewhere():
             assert (path.parent / link).exists(), f"{path}: {link}"
 
 
+def test_text_is_read_and_written_with_an_encoding():
+    """Where nothing is said, Windows takes another encoding."""
+    for path in TAUGHT:
+        for node in ast.walk(parse(path)):
+            if getattr(getattr(node, "func", None), "attr", "") in ("read_text", "write_text"):
+                assert re.search("utf-8|ascii", ast.unparse(node)), f"{path}: {ast.unparse(node)}"
+    for path in ROOT.glob("*/*.ipynb"):
+        assert "read_text()" not in path.read_text(encoding="utf-8"), path
+
+
 def test_the_version_is_said_once_everywhere():
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)[1]
     assert f'\nversion: "{version}"\n' in (ROOT / "CITATION.cff").read_text("utf-8")
