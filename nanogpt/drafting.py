@@ -1,7 +1,8 @@
 """Drafts for several requests at once: a small GPT or a table, and who gets how many.
 
 A drafter of the engine has one method. draft(requests, ks) gives every request `drafted`, at most
-k tokens, and `draft_probs`, a row (V,) for each: what that token was drawn from.
+k tokens, and `draft_probs`, a row (V,) for each: what that token was drawn from. One with a model
+shows its `config`, so that the engine sees whether window and vocabulary fit.
 """
 
 from collections import Counter
@@ -18,11 +19,9 @@ class GPTDrafter:
     """A small GPT that drafts for all requests at once. Its cache lies in the same pages."""
 
     def __init__(self, model, pages):
-        self.small, self.window = PagedModel(model, pages), model.block_size
+        self.small, self.config = PagedModel(model, pages), model.config
 
     def draft(self, requests, ks):
-        for request in requests:  # what it has read beyond the target was rejected
-            request.drafter_length = min(request.drafter_length, request.length)
         for i in range(max(ks)):  # one forward for the i-th drafts of all
             drafting = [request for request, k in zip(requests, ks, strict=True) if k > i]
             new = []

@@ -19,7 +19,6 @@ The rule that accepts comes from the caller (chapter 01's `accept`), for the sta
 chapter; so do the drafters, see drafting.py.
 """
 
-import math
 import secrets
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ import torch
 from nanogpt.sampling import Dice, Sampler
 
 LAST = 64  # tokens that a penalty looks back at
+HARDEST = 1000  # penalty; one that is no number in float32 would leave no token possible
 
 # ---------------------------------------------------------------- a request
 
@@ -52,14 +52,20 @@ class Request:
 
     def __post_init__(self):
         for name, least in (("max_new_tokens", 1), ("k", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}")
-        if not self.prompt:
-            raise ValueError("the prompt is empty; it must hold at least one token")
-        if not all(self.stops):
-            raise ValueError("a stop is empty; it must hold at least one token")
-        if not math.isfinite(self.penalty):
-            raise ValueError(f"penalty is {self.penalty}; it must be a finite number")
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} is {value}; it must be an integer, at least {least}")
+        # What is wrong here would break off a round, and so end all others, too.
+        for name, tokens in ("the prompt", self.prompt), *(("a stop", stop) for stop in self.stops):
+            if not isinstance(tokens, list | tuple):
+                raise ValueError(f"{name} is {tokens}; it must be a list of tokens")
+            if not tokens:
+                raise ValueError(f"{name} is empty; it must hold at least one token")
+            for token in tokens:
+                if type(token) is not int:
+                    raise ValueError(f"{name} holds {token!r}; a token is an integer")
+        if not abs(self.penalty) <= HARDEST:
+            raise ValueError(f"penalty is {self.penalty}; it must lie in -{HARDEST} to {HARDEST}")
         if self.seed is None:  # a common default would make two readers of one prompt get one text
             self.seed = secrets.randbits(63)
         self.dice = Dice(self.seed)  # of its own: its draws do not depend on who else is there
@@ -116,6 +122,9 @@ class Request:
         self.tested += min(n + 1, k, len(tokens))
         self.text += tokens
         self.length += rows  # the next round writes over the rows behind
+        # What the drafter has read beyond was rejected. It is cut back here and not by the drafter,
+        # who is not asked in a round without drafts.
+        self.drafter_length = min(self.drafter_length, self.length)
         self.drafted, self.draft_probs = [], []
         return tokens
 
@@ -156,12 +165,19 @@ class Engine:
     """
 
     def __init__(self, target, drafter, accept, share=None):
-        """Raises ValueError if the drafter's window is shorter than the target's."""
+        """Raises ValueError if the window has a single row, or if the drafter's is shorter or its
+        vocabulary has another size."""
         self.target, self.pages, self.window = target, target.pages, target.model.block_size
-        shorter = getattr(drafter, "window", self.window)  # who has no model has none
-        if shorter < self.window:
-            raise ValueError(f"the drafter's window has {shorter} rows; it must have at least "
-                             f"{self.window}, as the target's")
+        if self.window < 2:
+            raise ValueError("the window has 1 row; it must have at least 2")
+        own = target.model.config
+        small = getattr(drafter, "config", own)  # who has no model has none
+        if small.block_size < self.window:
+            raise ValueError(f"the drafter's window has {small.block_size} rows; it must have at "
+                             f"least {self.window}, as the target's")
+        if small.vocab_size != own.vocab_size:
+            raise ValueError(f"the drafter's model knows {small.vocab_size} tokens, the target "
+                             f"knows {own.vocab_size}; they must be the same")
         self.drafter, self.accept, self.share = drafter, accept, share
         self.waiting, self.running = [], []  # in the order in which they came
 

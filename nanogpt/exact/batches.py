@@ -5,7 +5,7 @@ one text. So all texts of a batch are looked at together. If nobody depends on a
 distribution is the product of what each one would have alone.
 """
 
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 
 import torch
@@ -149,8 +149,9 @@ STOPPED = "any(new[-len(stop):] == list(stop) for stop in stops)"
 DRAFT = "if any(ks):\n    self.drafter.draft(self.running, ks[:len(self.running)])"
 ENDED = "if request.ended:\n    self.leave(request)"
 OWNERS = {"read": PagedModel, "group": PagedModel, "grow": Pages, "__post_init__": Request,
-          "probs": Request, "ragged_commit": engine, "draft": GPTDrafter, "make_room": Engine,
-          "round": Engine, "cancel": Engine}
+          "probs": Request, "commit": Request, "ragged_commit": engine, "draft": GPTDrafter,
+          "make_room": Engine, "round": Engine, "cancel": Engine}
+NOT_CUT = "the drafter's cache is not cut back"  # by commit; and draft finds one to read
 WRONG = {
     "read": slips(PagedModel.read, {
         "positions are counted from the longest request's length": (
@@ -174,6 +175,10 @@ WRONG = {
         "the penalty sees the drafts behind": (
             "text[:len(text) - len(logits) + row + 1]", "text"),
     }),
+    "commit": slips(Request.commit, {
+        NOT_CUT: ("min(self.drafter_length, self.length)",
+                  "min(self.drafter_length, self.length + 1)"),
+    }),
     "ragged_commit": slips(engine.ragged_commit, {
         "a stop counts only at the end of a round": (STOPPED, f"n == len(tokens) and {STOPPED}"),
         "a stop is looked for in the new tokens alone": (
@@ -187,10 +192,7 @@ WRONG = {
         "the rows of the prompt are forgotten": ("unread + n - 1", "n"),
     }),
     "draft": slips(GPTDrafter.draft, {
-        "the drafter's cache is not cut back": (
-            "min(request.drafter_length, request.length)",
-            "min(request.drafter_length, request.length + 1)",
-            "text[request.drafter_length:]", "text[request.drafter_length:] or text[-1:]"),
+        NOT_CUT: ("text[request.drafter_length:]", "text[request.drafter_length:] or text[-1:]"),
         "all drafts are drawn with the first request's sampler": ("request.dice.draw(probs)", (
             "request.dice.draw(requests[0].sampler(logits[-1:])[0].cpu())")),
     }),
@@ -214,12 +216,14 @@ WRONG = {
 }
 
 
+@contextmanager
 def standing(sentence):
     """Inside `with`: the slip of this name stands in its function's place; None: no slip."""
-    for name, table in WRONG.items():
-        if sentence in table:
-            return replaced(OWNERS[name], **{name: table[sentence]})
-    return nullcontext()
+    with ExitStack() as stack:
+        for name, table in WRONG.items():
+            if sentence in table:
+                stack.enter_context(replaced(OWNERS[name], **{name: table[sentence]}))
+        yield
 
 
 # ---------------------------------------------------------------- a seeded text, in other company
