@@ -126,6 +126,8 @@ WRONG = {
     "speculate_chain": slips(speculate_chain, {
         "the rows of rejected drafts stay in the cache": (
             COMMIT, "context.commit(list(range(len(drafted) + 1)), tokens)"),
+        "the rows of rejected drafts stay in the cache, and the drafter is shown them": (
+            "list(range(n + 1))", "list(range(len(drafted) + 1))"),
         "the root's row does not stay": (
             COMMIT, "context.commit(rows[1:], tokens[1:])"),
         "the next root is the last accepted draft": ("root = token", "root = tokens[-1]"),

@@ -9,6 +9,10 @@ by your own lines; a blank that you leave empty disturbs no other.
 * dice.draw(probs) draws a token, an int, from probs (V,), which need not add up to 1;
   dice.flip(a) is True with probability a.
 * sampler(logits) makes of logits (.., V) the distribution after temperature.
+* verify(context, root, drafted, sampler): One causal forward over the root and the drafts. ->
+  target_probs (K + 1, V), Algorithm 1's p_1 .. p_(K+1): row i is the target's distribution of
+  the token after i drafts; hidden: see GPT.forward. The cache of the context holds K + 1 new
+  rows, none committed.
 """
 
 import torch
@@ -112,4 +116,4 @@ def speculate_chain(target, drafter, prompt, k, sampler, dice, rule=None):
     raise NotImplementedError("not yet: speculate_chain")
 
 
-# make_exercises.py knows by this line whether you have written here: 8f21e18831c0
+# make_exercises.py knows by this line whether you have written here: 2a896d976ea6

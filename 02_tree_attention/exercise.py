@@ -13,6 +13,10 @@ by your own lines; a blank that you leave empty disturbs no other.
   tree.tokens, .parents (-1 for the root) and .depths are (N,); .mask (N, N) is True where the
   column is the row itself or an ancestor of it; .children[row] is the list of its children's
   rows; .draft_probs (N, V) may be None.
+* acceptance_probability(target_probs, draft_probs, token): The probability with which a draft
+  token is accepted. target_probs, draft_probs: (V,).
+* residual(target_probs, draft_probs): The distribution that the target draws from after a
+  rejection. (V,), (V,) -> (V,)
 """
 
 import numpy as np
@@ -126,4 +130,4 @@ def multi_round(tree, target_probs, dice):
     raise NotImplementedError("not yet: multi_round")
 
 
-# make_exercises.py knows by this line whether you have written here: d5925800b837
+# make_exercises.py knows by this line whether you have written here: 32051c999c3c

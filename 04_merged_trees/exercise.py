@@ -12,6 +12,10 @@ by your own lines; a blank that you leave empty disturbs no other.
   tree.tokens, .parents (-1 for the root) and .depths are (N,); .mask (N, N) is True where the
   column is the row itself or an ancestor of it; .children[row] is the list of its children's
   rows; .draft_probs (N, V) may be None.
+* path_matrix(tree): The paths from the root to the leaves, one in each row. -> (leaves, 1 +
+  greatest depth) long: row numbers of the tree, -1 behind the end of a path.
+* prefixes(tree): The token path of each node from the root down, a list of tuples; the root's
+  is ().
 """
 
 import torch
@@ -66,4 +70,4 @@ def accept_paths(tree, target_probs, dice):
     raise NotImplementedError("not yet: accept_paths")
 
 
-# make_exercises.py knows by this line whether you have written here: 22ee01e9107a
+# make_exercises.py knows by this line whether you have written here: 1ff47958f4a3

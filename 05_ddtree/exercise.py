@@ -10,6 +10,13 @@ by your own lines; a blank that you leave empty disturbs no other.
   tree.tokens, .parents (-1 for the root) and .depths are (N,); .mask (N, N) is True where the
   column is the row itself or an ancestor of it; .children[row] is the list of its children's
   rows; .draft_probs (N, V) may be None.
+* in d a - S r, the bias: d is how much more often a token is sent than the judge believes,
+  among as many drafts; a, how often it is accepted; S, the sum of all d a; r, what is drawn
+  from after a rejection.
+* acceptance_probability(target_probs, draft_probs, token): The probability with which a draft
+  token is accepted. target_probs, draft_probs: (V,).
+* residual(target_probs, draft_probs): The distribution that the target draws from after a
+  rejection. (V,), (V,) -> (V,)
 """
 
 import heapq
@@ -121,4 +128,4 @@ def mend(p, q, shown):
     raise NotImplementedError("not yet: mend")
 
 
-# make_exercises.py knows by this line whether you have written here: c8ff4f6ab63f
+# make_exercises.py knows by this line whether you have written here: e4fb3c02c23b

@@ -5,7 +5,8 @@ import random
 from itertools import product
 
 from nanogpt import drafting, engine
-from grading import Blank, grade_answer, require
+from grade import SECONDS
+from grading import Blank, Late, grade_answer, limited, own_line, require
 from nanogpt.chapter import load
 from nanogpt.exact.batches import WRONG, joint_bias
 from nanogpt.exact.slips import slips
@@ -144,7 +145,13 @@ def grade_here(answer, hint=0):
     if hint:
         print(blank.hint[hint - 1])
         return
-    status, message = grade_answer(blank, answer, inspect.getsourcefile(answer) or "")
+    path, tried = inspect.getsourcefile(answer) or "", [""]
+    try:
+        with limited():
+            status, message = grade_answer(blank, answer, path, lambda text, *_: tried.append(text))
+    except Late as late:
+        status, message = "crashed", (f"no answer after {SECONDS} seconds; an endless loop?\n    "
+                                      f"{tried[-1]}{own_line(late, path)}")
     if status == "still blank":
         message = "its question is above it; hint=1 or hint=2 helps"
     print(f"{blank.name}: {status}" + (f"\n    {message}" if message else ""))

@@ -27,7 +27,7 @@ import threading
 import time
 import traceback
 
-from grading import ExerciseFile, blanks_of, told
+from grading import ExerciseFile, blanks_of, limit_memory, told
 
 PRINTED = 4000  # letters of one print
 
@@ -104,6 +104,7 @@ def main(number, path, *names):
     post.open_streams()
     watch = Watch(post, path)
     watch.start()
+    limit_memory()
     try:
         file = ExerciseFile(path, blanks, watch.doing)
     except Exception as error:

@@ -13,17 +13,23 @@ with the known slips: if it behaves exactly like one, the grader says which.
 """
 
 import ast
+import contextlib
 import copy
+import ctypes
 import functools
 import importlib
 import inspect
 import math
 import numbers
+import pickle
+import random
+import re
 import sys
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -31,6 +37,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from grade import PATIENCE, SECONDS
 from nanogpt.chapter import folders, load, room_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.slips import Lost, replaced
@@ -204,7 +211,7 @@ def places(function):
             if value is function]
 
 
-@contextmanager
+@contextlib.contextmanager
 def standing(where):
     """Inside `with`: each owner's name is this function. where: [(owner, name, function)]."""
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in where]
@@ -332,11 +339,27 @@ def first_difference(wanted, got, place=""):
 # ---------------------------------------------------------------- calls
 
 
-ARGUMENTS = (torch.Tensor, np.ndarray, list)  # and trees: what an answer must leave as it is
+ARGUMENTS = (torch.Tensor, np.ndarray, list, tuple, dict)  # what an answer must leave as it is, ..
+TREE = "tokens", "parents", "draft_probs", "mask", "depths", "children"  # .. and these of a tree
 
 
 def is_data(value):
     return isinstance(value, ARGUMENTS) or hasattr(value, "parents")
+
+
+def contents(value):
+    """As `plain`, and of a tree also what it makes of its parents."""
+    if hasattr(value, "parents"):
+        value = {name: getattr(value, name) for name in TREE}
+    if isinstance(value, dict):
+        return {str(key): contents(part) for key, part in value.items()}
+    return [*map(contents, value)] if isinstance(value, (list, tuple)) else plain(value)
+
+
+def generators():
+    """What everybody's generators of chance would draw next."""
+    return {"torch": torch.get_rng_state().numpy().tobytes(), "random": random.getstate(),
+            "numpy": pickle.dumps(np.random.get_state())}
 
 
 class Misuse(Exception):
@@ -351,6 +374,10 @@ class TooMany(Exception):
     """An answer that may be right asks the dice more often than can be followed."""
 
 
+class Late(BaseException):
+    """An answer has had its time."""
+
+
 def require(right, sentence):
     """Raises Broken. (An assert would say nothing under `python -O`.)"""
     if not right:
@@ -358,8 +385,8 @@ def require(right, sentence):
 
 
 class Calls:
-    """An answer as the grader calls it: it gets copies of its arrays, lists and trees, and may not
-    write into them, so no answer can spoil the examples for the next one.
+    """An answer as the grader calls it: it gets copies of its arrays, lists, dictionaries and
+    trees, and may not write into them, so no answer can spoil the examples for the next one.
 
     `last` holds the arguments of the call that is running; `noted` only notes them.
     """
@@ -375,13 +402,30 @@ class Calls:
     def __call__(self, *args):
         self.last = args
         given = [copy.deepcopy(a) if is_data(a) else a for a in args]
+        chance = generators() if "dice" in self.names else {}
         result = self.f(*given)
-        for name, before, after in zip(self.names, args, given, strict=False):
-            if is_data(before) and not same(plain(before), plain(after)):
-                raise Misuse(f"your code changes its argument {name}; work on a copy")
+        if inspect.isgenerator(result):  # nothing has run yet
+            return self.watched(result, args, given)
+        self.look(args, given)
         if result is None and self.missing:
             raise Misuse(f"nothing comes back; is a `{self.missing}` missing?")
+        for name in chance:
+            if generators()[name] != chance[name]:
+                raise Misuse(f"your code asks {name} for chance; ask the dice, and nobody else")
         return result
+
+    def look(self, args, given):
+        """Raises Misuse if an argument is not what it was."""
+        for name, before, after in zip(self.names, args, given, strict=False):
+            if is_data(before) and not same(contents(before), contents(after)):
+                raise Misuse(f"your code changes its argument {name}; work on a copy")
+
+    def watched(self, values, args, given):
+        """A generator's values; its arguments are looked at with each of them."""
+        for value in values:
+            self.look(args, given)
+            yield value
+        self.look(args, given)
 
     def noted(self):
         """The answer as a function: a method gets its `self`, which a Calls would not."""
@@ -405,7 +449,42 @@ def told(error):
         text = " ".join(str(error).split())
     except BaseException:
         text = "(its text cannot be made)"
+    if isinstance(error, MemoryError) or "allocate memory" in text:
+        text = f"more than {MEMORY >> 30} GB of memory"
     return f"{type(error).__name__}: {text}"[:LETTERS].rstrip(": ")
+
+
+LIFE = 5  # seconds from one sign of life to the next, in a lesson
+MEMORY = 2 << 30  # bytes that an answer may take beyond what is loaded
+
+
+def limit_memory():
+    """On Linux: what is loaded, and MEMORY."""
+    with contextlib.suppress(ImportError, OSError, TypeError, ValueError):
+        import resource  # noqa: PLC0415 (there is none on Windows)
+        used = re.search(r"VmData:\s+(\d+)", Path("/proc/self/status").read_text("ascii"))[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (1024 * int(used) + MEMORY,) * 2)
+
+
+@contextlib.contextmanager
+def limited():
+    """Inside `with`, in this very process: a sign of life now and then; and behind SECONDS of the
+    processor, or PATIENCE, Late is raised, again and again, for an answer may catch it."""
+    over, thread = threading.Event(), ctypes.c_ulong(threading.get_ident())
+    begun, used = time.monotonic(), time.process_time()
+
+    def watch():
+        while not over.wait(LIFE):
+            waited = time.monotonic() - begun
+            print(f"(at work for {waited:.0f} seconds)", flush=True)
+            if waited > PATIENCE or min(waited, time.process_time() - used) > SECONDS:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Late))
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def own_line(error, path):
@@ -428,6 +507,23 @@ def says_not_yet(error, path):
 
 def grade_answer(blank, answer, path="exercise.py", doing=lambda *_: None):
     """-> (status, message), see above. doing(text) is called before every trial."""
+    status, message = judged(blank, answer, path, doing)
+    return status, (rewritten(blank) if status in ("wrong", "crashed") else "") + message
+
+
+def rewritten(blank):
+    """A sentence, if taught functions up to this chapter's have been changed, or ''."""
+    known = [b for number, folder in chapters().items()
+             if blank.chapter and folder.name <= blank.chapter.name for b in blanks_of(number)]
+    wrong = [f"{b.name} in {b.target.split(':')[0].replace('.', '/')}.py"
+             for b in known or [blank] if not same(behaviour(b, b.taught(), b.examples), {
+                 case: plain(result) for case, (_, result) in b.examples.items()})]
+    return ("This verdict may be wrong, for taught code was changed and fails its own examples: "
+            f"{', '.join(wrong)}. `git diff` shows the change.\n    " if wrong else "")
+
+
+def judged(blank, answer, path, doing):
+    """As grade_answer, whatever has become of the taught code."""
     if answer is None:
         return "still blank", f"there is no function {blank.name} in the file"
     if not callable(answer):
@@ -441,7 +537,8 @@ def grade_answer(blank, answer, path="exercise.py", doing=lambda *_: None):
         if verdict and verdict[0] == "wrong":
             last = calls.told()
             seen = try_more(blank, calls, path, doing, "one input: ")
-            return "wrong", verdict[1] + (f"\n    {seen[1]}" if seen else last)
+            return "wrong", verdict[1] + (
+                f"\n    {seen[1]}" if seen else last * (last not in verdict[1]))
     return verdict or try_more(blank, calls, path, doing,
                                "the examples are right, but ") or ("done", "")
 
@@ -457,6 +554,10 @@ def observed(call, f):
     return plain(call(f) if callable(call) else f(*call))
 
 
+# So begins a case that says only what it changes of the first one.
+VARIES = "the same", "the first", "the second", "the target says", "the whole target"
+
+
 def try_cases(blank, calls, cases, path, doing, but=""):
     """-> (status, message) of the first of the cases that fails, or None."""
     seen, failed = {}, None
@@ -464,12 +565,17 @@ def try_cases(blank, calls, cases, path, doing, but=""):
         doing(f"for {case}", calls)
         try:
             seen[case], error = observed(call, calls), None
+        except Late:
+            raise
         except BaseException as caught:  # SystemExit, too, or a class of the learner's own
+            traceback.clear_frames(caught.__traceback__)  # they may hold all the memory there is
             seen[case], error = told(caught), caught
             if says_not_yet(error, path):
                 return "still blank", "its question is above it in exercise.py"
             if isinstance(error, Misuse):
                 return "wrong", str(error)
+            if "GB of memory" in seen[case]:  # the next case would take as long to fill it
+                return crash(error, path, calls.told(), "", f"{but}for {case}: ")
         if failed is None and (error or not same(seen[case], plain(wanted))):
             failed = case, error, calls.told() if error or but else ""
     if failed is None:
@@ -479,7 +585,7 @@ def try_cases(blank, calls, cases, path, doing, but=""):
     if error:
         return crash(error, path, called, name, but)
     first = next(iter(cases))
-    varies = f"\n        (of: {first})" if case[:4] == "the " else ""
+    varies = f"\n        (of: {first})" if case != first and case.startswith(VARIES) else ""
     found = difference(plain(cases[case][1]), seen[case])
     return "wrong", f"{but}for {case}{varies}{found}{called}{name}"
 
@@ -503,7 +609,10 @@ def try_promise(blank, calls, path, doing):
             blank.promise()
     except (Broken, Misuse) as error:
         return "wrong", f"{but}{error}"
+    except Late:
+        raise
     except BaseException as error:
+        traceback.clear_frames(error.__traceback__)
         return crash(error, path, calls.told(), "", but)
     return None
 
@@ -549,6 +658,13 @@ def behaviour(blank, f, cases):
 # ---------------------------------------------------------------- what the tables share
 
 
+def law(probs):
+    """What a dice is asked to draw from. Raises Misuse if it is no tensor."""
+    if not isinstance(probs, torch.Tensor):
+        raise Misuse(f"dice.draw gets a {type(probs).__name__}; it takes a tensor (V,)")
+    return probs
+
+
 class Script:
     """A Dice that follows a script and notes what it was asked; it normalises as the real one.
 
@@ -559,7 +675,7 @@ class Script:
         self.draws, self.coins, self.asked = list(draws), list(coins), []
 
     def draw(self, probs):
-        self.asked.append([round(float(p), 4) for p in probs / probs.sum()])
+        self.asked.append([round(float(p), 4) for p in law(probs) / probs.sum()])
         return self.draws.pop(0) if self.draws else int(probs.argmax())
 
     def flip(self, p):
@@ -600,7 +716,7 @@ def chances(run, most=3000):
         def draw(probs):
             if len(dice.taken) == DRAWS:
                 raise TooMany(f"too many draws: more than {DRAWS} in one call; few are enough")
-            return ask(probs)
+            return ask(law(probs))
 
         dice.draw = draw
         return run(dice)

@@ -39,6 +39,9 @@ GIVEN = {  # what the arguments of this name can do, told once a file
             "tree.tokens, .parents (-1 for the root) and .depths are (N,); .mask (N, N) is True "
             "where the column is the row itself or an ancestor of it; .children[row] is the list "
             "of its children's rows; .draft_probs (N, V) may be None.",
+    "law": "in d a - S r, the bias: d is how much more often a token is sent than the judge "
+           "believes, among as many drafts; a, how often it is accepted; S, the sum of all d a; r, "
+           "what is drawn from after a rejection.",
 }
 
 
@@ -66,6 +69,16 @@ def imports_for(blanks):
     return "\n".join(lines)
 
 
+def at_hand(blanks):
+    """Of the taught functions that the bodies call: how they are called, and what they do."""
+    own, space = {blank.name for blank in blanks}, {}
+    exec(imports_for(blanks), space)
+    for name, value in space.items():
+        if inspect.isroutine(value) and name not in own and name[0] != "_":
+            told = inspect.getdoc(value).split("Example:")[0]
+            yield f"{name}{inspect.signature(value)}: {' '.join(told.split())}"
+
+
 def stub(blank):
     """One blank as source: the question, the signature, the docstring, no body."""
     node, source = reference_source(blank)
@@ -89,8 +102,9 @@ def exercise_source(number):
     blanks = blanks_of(number)
     body = "\n\n".join(stub(blank) for blank in blanks)
     names = {name for blank in blanks for name in inspect.signature(blank.taught()).parameters}
+    texts = [text for name, text in GIVEN.items() if name in names] + [*at_hand(blanks)]
     given = "".join(textwrap.fill(text, 96, initial_indent="* ", subsequent_indent="  ") + "\n"
-                    for name, text in GIVEN.items() if name in names)
+                    for text in texts)
     header = HEADER.format(number=number, count=len(blanks), given=given and f"\n{given}")
     source = f"{header}{imports_for(blanks)}\n\n{body}"
     return f"{source}\n\n{MARK}{checksum(source)}\n"

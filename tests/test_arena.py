@@ -302,15 +302,25 @@ def decode(*args):
     while True:
         yield Step(next(steps).tokens + next(steps).tokens)
 """)
-    with pytest.raises(arena_file.Failed, match="must yield a Step for each"):
+    with pytest.raises(arena_file.Failed, match="must yield a Step for each forward"):
         arena_file.check_chance(loop)
+    alone, _ = entry("""
+from nanogpt.decoding import Step
+
+def decode(target, drafter, prompt, sampler, dice, rule):
+    while True:
+        yield Step([dice.draw(sampler(target.lm_head.weight[:, 0]))])
+""")
+    with pytest.raises(arena_file.Failed, match="asked Context.verify 0 times"):
+        arena_file.check_chance(alone)
 
 
 @pytest.mark.parametrize("source, why", [
     ("def rule(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError.*\n    line 1"),
     ("x = 1", "none of"),
     ("rule = 3", "must be a function"), ("BUDGET = 0", "1..63"), ("BUDGET = 4", "takes a tuple"),
-    ("raise SystemExit", "SystemExit"),
+    ("raise SystemExit", "SystemExit"), ("PROOF = 3", "PROOF is 3; it must hold"),
+    ("PROOF = (2, 1)", r"PROOF is \(2, 1\); it must hold budgets of BUDGET's kind"),
 ])
 def test_what_is_no_entry_is_refused(entry, source, why):
     with pytest.raises(arena_file.Refused, match=why):
@@ -319,7 +329,8 @@ def test_what_is_no_entry_is_refused(entry, source, why):
 
 @pytest.mark.parametrize("end, why", [
     ("[1], 0", "must start with row 0"), ("[0, 2], 0", "from a parent to its child"),
-    ("[0], 11", "token 11"),
+    ("[0], 11", "token 11"), ("", "the rule gave None; it must give a path and a token"),
+    ("[0]", r"the rule gave \[0\]; it must"),
 ])
 def test_a_rule_s_answer_is_looked_at(entry, end, why):
     loop, _ = entry(f"BUDGET = (1, 1)\ndef rule(*_):\n    return {end}")
@@ -364,14 +375,17 @@ def test_passes_are_counted_or_measured_in_time():
     m = SimpleNamespace(small=torch.nn.Identity(), dataset=SimpleNamespace(val=torch.ones(99)))
 
     def decode(loop, _):
-        if loop == "asks":
-            [m.small(1) for _ in range(6)]
-        draft = 0.002 if isinstance(loop, str) else 0.004
-        verbs = dict(draft=draft, verify=1.0, accept=0.0, commit=0.0)
+        for _ in range({"asks": 6, "a dummy": 2}.get(loop if isinstance(loop, str) else "", 0)):
+            m.small(1)
+        draft = {"a dummy": 0.04}.get(loop, 0.002) if isinstance(loop, str) else 0.004
+        commit = 0.04 if loop == "in observe" else 0.0
+        verbs = dict(draft=draft, verify=1.0, accept=0.0, commit=commit)
         return Generation([1] * 5, [Step([1, 1], seconds=verbs) for _ in range(2)], 1.0)
 
     assert arena_file.passes_of(m, "asks", decode) == 3
     assert arena_file.passes_of(m, "alone", decode) == pytest.approx(4 * 0.002 / 0.004)
+    assert arena_file.passes_of(m, "a dummy", decode) == pytest.approx(4 * 0.04 / 0.004 - 1)
+    assert arena_file.passes_of(m, "in observe", decode) == pytest.approx(4 * 0.042 / 0.004)
 
 
 def test_the_table_is_ranked_and_for_exact_ones_only(monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 lost, and no answer spoils another one's marks."""
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import re
@@ -22,7 +23,7 @@ from grading import ExerciseFile, blanks_of, chapters
 from nanogpt.chapter import load
 from nanogpt.decoding import Generation, Step, collect
 from nanogpt.exact.proofs import random_cast
-from nanogpt.exact.slips import Lost
+from nanogpt.exact.slips import Lost, changed
 from nanogpt.sampling import Dice, Sampler
 from nanogpt.terminal import run
 
@@ -199,6 +200,28 @@ def test_the_command_line_knows_the_tables():
     ("05", "best_size", "return masses.x", "crashed", "called with masses = [0.3, 0.2, 0.1], ms ="),
     ("02", "commit", "rows.sort()", "wrong", "your code changes its argument rows; work on a copy"),
     ("01", "residual", "target_probs -= draft_probs", "wrong", "its argument target_probs"),
+    ("02", "verify", "tree.depths += context.cache.length\nreturn context.verify("
+     "tree.tokens.tolist(), sampler, tree.depths, tree.mask)", "wrong", "its argument tree"),
+    ("02", "multi_round", ("path = [0]", "tree.children[0].reverse()\npath = [0]"), "wrong",
+     "its argument tree"),
+    ("03", "rounds_of", ("lengths[root]", "lengths.pop(root)"), "wrong", "its argument lengths"),
+    ("04", "trie_merge", "trees[0].tokens[0] = 3\nreturn trees[0], scores[0]", "wrong",
+     "its argument trees"),
+    ("05", "node_masses", ("return", "tree.mask = ~tree.mask\nreturn"), "wrong",
+     "its argument tree"),
+    ("01", "speculate_chain", ("root = token", "root = token\n    prompt += tokens"), "wrong",
+     "its argument prompt"),
+    # chance: from whom, and by what
+    ("01", "draft", ("dice.draw(draft_probs[-1])", "dice.draw(draft_probs[-1].numpy())"), "wrong",
+     "dice.draw gets a ndarray; it takes a tensor (V,)"),
+    ("02", "draw_without_replacement", "return [dice.draw(probs.numpy())]", "wrong",
+     "dice.draw gets a ndarray"),
+    ("01", "draft", ("dice.draw(draft_probs[-1])", "int(draft_probs[-1].multinomial(1))"), "wrong",
+     "your code asks torch for chance; ask the dice, and nobody else"),
+    ("02", "walk", "return [0], np.random.choice(6)", "wrong", "your code asks numpy for chance"),
+    # one name for the rows, as one would write it
+    ("01", "speculate_chain", ("list(range(n + 1))", "list(range(len(drafted) + 1))"), "wrong",
+     "This is what you get when the rows of rejected drafts stay in the cache, and the drafter"),
     ("03", "best_nodes", "max(scores)", "wrong", "nothing comes back; is a `return` missing?"),
     ("05", "best_first", "children((root,))", "wrong", "is a `yield` missing?"),
     ("02", "ancestor_mask", "return 3", "wrong", "expected"),
@@ -290,6 +313,77 @@ def test_what_is_said_of_an_answer(number, name, body, status, message, graded):
     source = "import heapq, math\nimport numpy as np\n" + filled(number, {name: body})
     got = graded(number, name, source)
     assert got[0] == status and message in got[1], got
+
+
+def test_a_message_says_once_what_the_call_was(graded):
+    _, message = graded("01", "residual", filled("01", {"residual": (
+        "missing = (target_probs - draft_probs).clamp(min=0).numpy()\n"
+        "return missing / missing.sum() if missing.sum() > 0 else target_probs")}))
+    assert "AttributeError" in message and message.count("called with") == 1
+
+
+@pytest.mark.parametrize("name, but, of", [
+    ("ragged_commit", "the stop is the last token that it may write", False),
+    ("speculate_chain", "the target counts", False),
+    ("speculate_chain", "the same with k = 2", True),
+    ("accept", "the first coin fails", True)])
+def test_a_case_names_another_one_only_if_it_varies_it(name, but, of):
+    """Right answers, but for one case."""
+    blank = next(b for b in [*engine_blanks.BLANKS, *blanks_of("01")] if b.name == name)
+    case = next(case for case in blank.examples if case.startswith(but))
+    blank = dataclasses.replace(blank, examples={
+        **blank.examples, case: (blank.examples[case][0], "another result")})
+    blank.slips = {}
+    _, message = grading.grade_answer(blank, changed(blank.taught()))
+    assert f"for {case}\n" in message and ("(of: " in message) is of
+
+
+def test_taught_code_that_was_changed_is_named_before_the_verdict(graded, monkeypatch):
+    """Right answers; then chapter 02, whose own taught code leans on it."""
+    chain_specdec = sys.modules["chain_specdec"]
+    right, own = filled("01"), filled("02")
+    monkeypatch.setattr(chain_specdec, "residual", changed(
+        chain_specdec.residual, "(target_probs - draft_probs).clamp(min=0)",
+        "(target_probs - draft_probs).abs()"))
+    said = ("This verdict may be wrong, for taught code was changed and fails its own examples: "
+            "residual in chain_specdec.py, accept in chain_specdec.py")
+    status, message = graded("01", "accept", right)
+    assert status == "wrong" and message.startswith(said)
+    assert "`git diff` shows the change.\n    for the first coin fails" in message
+    assert graded("02", "commit", own) == ("done", "")
+    assert graded("02", "walk", filled("02", {"walk": "return 3"}))[1].startswith(said)
+
+
+def test_an_endless_loop_in_a_lesson_ends(monkeypatch, capsys):
+    def share_drafts(alphas, most, price, draft_ms):
+        while True:
+            most = [n + 1 for n in most]
+
+    monkeypatch.setattr(grading, "SECONDS", 0)
+    monkeypatch.setattr(grading, "LIFE", 0.2)
+    engine_blanks.grade_here(share_drafts)
+    out = capsys.readouterr().out
+    assert "(at work for " in out and "share_drafts: crashed\n    no answer after 30 sec" in out
+    assert re.search(r"endless loop\?\n    for alphas .8, .5, .*\n    line \d+: ", out)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+@pytest.mark.parametrize("more", ["held.append(bytearray(1 << 27))",
+                                  "held.append(torch.zeros(1 << 25))"])
+def test_an_answer_has_as_much_memory_as_in_the_arena(classroom, capsys, more):
+    loop = f"held = []\nwhile len(held) < 99:\n    {more}\nreturn 3"
+    classroom("03", filled("03", {"best_nodes": loop}))
+    with pytest.raises(SystemExit):
+        grade.main(["03"])
+    out = capsys.readouterr().out
+    assert re.search(r"best_nodes +crashed: for scores .*: \w+Error: more than 2 GB of memory\n"
+                     r"    line \d+: held.append", out)
+
+
+def test_what_is_at_hand_is_explained_at_the_top():
+    assert "\n* verify(context, root, drafted, sampler): One causal" in (
+        make_exercises.exercise_source("01"))
+    assert "\n* in d a - S r, the bias: d is how much" in make_exercises.exercise_source("05")
 
 
 # ---------------------------------------------------------------- what is right is used

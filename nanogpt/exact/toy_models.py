@@ -5,6 +5,8 @@ is, with a cache, positions and a mask; ToyDraft drafts chains and trees, ToyHea
 chapter 03.
 """
 
+from itertools import compress
+
 import torch
 
 from nanogpt.exact.enumeration import loop_distribution, target_distribution, total_variation
@@ -107,10 +109,10 @@ class ToyTarget:
         prefixes = []
 
         def attention(q, k, v, attn_mask):
-            for keys, values, masks in zip(k[:, 0, :, 0], v[:, 0, :, 0], attn_mask[:, 0],
-                                           strict=True):
-                prefixes.extend(prefix_of(list(zip(values[seen].tolist(), keys[seen].tolist(),
-                                                   strict=True))) for seen in masks)
+            for keys, values, masks in zip(k[:, 0, :, 0].tolist(), v[:, 0, :, 0].tolist(),
+                                           attn_mask[:, 0].tolist(), strict=True):
+                prefixes.extend(prefix_of(compress(zip(values, keys, strict=True), seen))
+                                for seen in masks)
             last = len(prefixes)
             return torch.arange(last - q.numel(), last).view(q.shape)
 
