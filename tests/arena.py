@@ -37,12 +37,13 @@ to four tokens, with the budgets, rounds and temperatures that the verdict names
 sequences of draws a case. BUDGET itself, eleven tokens and longer texts are only sampled: a slip
 that changes less than one token in ten there is not seen. The real models' texts are only counted:
 1,536 letters at temperature 1, limit five standard deviations. Whoever cuts p to its 12 likeliest
-letters is seen there, whoever cuts it to 20 is not. Nor is a decoder that becomes another one after
-it was judged. A drafter that seeds its own generator is judged with these seeds.
+letters is seen there, whoever cuts it to 20 is not. At temperature 0, logits that are .2 apart
+count as a tie. Nor is a decoder seen that becomes another one after it was judged. A drafter that
+seeds its own generator is judged with these seeds.
 Each step has 30 seconds, and on Linux 2 GB of memory. Foretold speed-ups count forwards only, not
-the rule's own time or Python's; a drafter of your own is priced by its time here, in passes of the
-57K GPT. Refused: a file without any of these names, or one that does not run. It runs with your
-rights, and can forge its verdict: this is no exam."""
+the rule's own time or Python's; a drafter is priced by its passes of the 57K GPT, or by its time
+here, in such passes and less these, if that is more. Refused: a file without any of these names, or
+one that does not run. It runs with your rights, and can forge its verdict: this is no exam."""
 
 
 class Judge(grade.Judge):
