@@ -266,8 +266,8 @@ BLANKS = [
         more=lambda: {f"a table of toy conditionals {seed}, {pops} pops": shuffled(seed, pops)
                       for seed in range(3) for pops in (2, 20, 99)} | {
             "q_1 (.999999, .000001), q_2 (.9999, .0001), 99 pops": popped(RARE, 99),
-            "q_1 (.6, .4, 0, 0), q_2 (1, 0, 0, 0): the masses of all nodes": lambda f: [
-                mass for *_, mass in popped(HOLES, 99)(f)]}),
+            "q_1 (.6, .4, 0, 0), q_2 (1, 0, 0, 0): all masses that are not 0": lambda f: [
+                mass for *_, mass in popped(HOLES, 99)(f) if mass != 0]}),
     Blank(
         "priced_trees:best_size",
         """** How many nodes pay? masses are those of the nodes, falling; ms[n] is what a round with

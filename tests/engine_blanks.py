@@ -99,10 +99,10 @@ BLANKS = [
                 (6, [5], [], [A], 9), ([5], 6, None)),
             "the stop is the last token that it may write": (
                 (1, [5, 7, 8], [], [A], 2), ([5, 7], 2, "stop")),
-            "two stops, 3 and 7; the 7 comes first": (
-                (1, [7, 3], [], [[3], A], 9), ([7], 1, "stop")),
-            "two stops, 3 and 7; the 3 never comes": (
-                (1, [7, 8], [], [[3], A], 9), ([7], 1, "stop")),
+            "tokens 13, 7, 3; two stops, 3 and 7": (
+                (1, [13, 7, 3], [], [[3], A], 9), ([13, 7], 2, "stop")),
+            "after 6 the tokens 7, 8, 9; two stops, 3 and 6, 7, 8": (
+                (1, [7, 8, 9], [6], [[3], [6, 7, 8]], 9), ([7, 8], 2, "stop")),
         }),
     Blank(
         "nanogpt.drafting:share_drafts",

@@ -659,9 +659,12 @@ def behaviour(blank, f, cases):
 
 
 def law(probs):
-    """What a dice is asked to draw from. Raises Misuse if it is no tensor."""
+    """What a dice is asked to draw from. Raises Misuse if it is no tensor, ValueError if all of it
+    is 0 or nan."""
     if not isinstance(probs, torch.Tensor):
         raise Misuse(f"dice.draw gets a {type(probs).__name__}; it takes a tensor (V,)")
+    if not probs.sum() > 0:
+        raise ValueError("dice.draw gets no probability above 0: nothing is left to draw")
     return probs
 
 
