@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from chain_specdec import GPTDraft, acceptance_probability, residual, speculate_chain
+from ddtree_room import toys
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.pictures.step import browse
 from nanogpt.sampling import Dice, Sampler
@@ -439,9 +440,10 @@ BY_HAND = [
     lambda dice, p, q, told: judge(dice, p, q, dice.draw(q),
                                    None if told else lambda: dice.draw(p)),
     lambda dice, p, q, told: judge(dice, p, only(q.argmax(), q) if told else q, int(q.argmax())),
+    never_the_same_twice,
     lambda dice, p, q, told: judge(dice, p, surer_of_two(q) if told else q,
                                    surer(q, dice.draw(q), dice.draw(q))),
-    two_walks, two_picked, hidden, never_the_same_twice]
+    two_walks, two_picked, hidden]
 
 
 @pytest.mark.parametrize("way", range(len(BY_HAND)))
@@ -464,13 +466,29 @@ def test_the_exact_number_beside_the_draws_is_exact(page, way, told):
     assert missed < 1e-12 if told or way == 0 else missed > 0.03, name
 
 
+def test_a_way_names_the_chapter_of_its_toy(page):
+    """The lesson's table says it too; its own toy is chapter 05's."""
+    lesson = [chapter.replace("here", "05") for chapter, *_ in toys().values()]
+    found = re.findall(r"\((\d\d)\)", " ".join(name for name, *_ in page["ways"]))
+    assert found == sorted(["01", *lesson])
+
+
 # ---------------------------------------------------------------- the live page: as it is used
+
+READY = "Object.assign(data, models); ready();"
+
+
+def plain_page(live, folder, script=READY):
+    """The live page with its models in plain sight, and a script behind them -> its file."""
+    html = folder / "live.html"
+    html.write_text(live.page().replace(
+        "</body>", f"<script>const models = {live.weights()};</script>"
+        f"<script>{{{script}}}</script></body>"), encoding="utf-8")
+    return html
 
 
 def test_no_number_lies_on_another_in_any_round_of_the_live_page(live, tmp_path):
-    html = tmp_path / "live.html"
-    html.write_text(live.page().replace("</body>", "<script>Object.assign(data, "
-                    f"{live.weights()}); ready();</script></body>"), encoding="utf-8")
+    html = plain_page(live, tmp_path)
     shapes = [("chain", "1"), ("chain", "8"), *((rule, shape) for rule in ("walk", "multi")
                                                 for shape in ("3-2-1", "4-1-1", "2-1-1-1-1"))]
     for width in (1280, 820, 390):
@@ -538,7 +556,7 @@ ui.measure.click();
 said.push(ui.note.textContent);
 const lucky = [[.6, .1, .3], [.7, .2, .1]].map(q => {  // one letter has more p than q, then two
   [toy.p, toy.q] = [[.5, .3, .2], q];
-  ui.way.selectedIndex = 7;
+  ui.way.selectedIndex = 3;
   renew();
   return ui.exact.textContent;
 });
@@ -565,12 +583,9 @@ document.title = JSON.stringify({ greedy, drawn, address, said, strange, lucky,
 
 @pytest.fixture
 def used(live, tmp_path):
-    """The page with its models in plain sight, and a script behind them -> its title."""
+    """What a script on the live page, its models loaded, makes of the page's title."""
     def run(script, *flags):
-        html = tmp_path / "live.html"
-        scripts = (f"<script>Object.assign(data, {live.weights()}); ready();</script>"
-                   f"<script>{{{script}}}</script>")
-        html.write_text(live.page().replace("</body>", f"{scripts}</body>"), encoding="utf-8")
+        html = plain_page(live, tmp_path, READY + script)
         text = opened(html, "--force-prefers-reduced-motion", *flags)
         return json.loads(unescape(re.search(r"<title>(.*)</title>", text, re.S)[1]))
 
@@ -601,3 +616,86 @@ def test_a_reader_can_try_everything(used):
     assert float(letters.split()[0]) == len(tiles.replace(" ", "")) / 10
     assert found["greedily"].startswith(found["kept"][:70])
     assert found["rows"] > 5
+
+
+EDGES = r"""
+const size = target.config.block_size, lines = "Good morrow, my lord, how fares the king today? ";
+const duels = [6, 4, 3, 1].map(room => {  // every guess is right, and the window ends
+  form.p.value = lines.repeat(6).slice(0, size - room);
+  duel();
+  const plain = [rival.root], lengths = [];
+  const wrote = () => [...game.text, game.root].slice(size - room);
+  while (plain.length < 50)
+    plain.push(...rival.round({ branching: [], rule: multiRound, temperature: 0 }).emitted);
+  for (let turn = 0; turn < 9; turn++) {
+    ui.guess.value = spell(plain.slice(wrote().length).slice(0, 4)).replace(/\n/g, "/");
+    ui.guessing.requestSubmit();
+    lengths.push(game.cache.length);
+  }
+  return { wrote: spell(wrote()), plain: spell(plain), size, longest: Math.max(...lengths) };
+});
+form.t.value = 1;
+form.p.value = lines;
+const seeds = ["3", "1e300", "-1e308", ""].map(seed => {
+  form.seed.value = seed;
+  begin(true);
+  return [rounds.flatMap(one => one.emitted), spell(rounds.flatMap(one => one.emitted))];
+});
+duel();
+const blanks = [" ", "\n", "7", ""].map(text => {
+  const was = ui.game.textContent + ui.story.textContent;
+  form.p.value = text;
+  ui.form.requestSubmit();
+  return [ui.note.textContent, was === ui.game.textContent + ui.story.textContent];
+});
+document.title = JSON.stringify({ duels, seeds, blanks });
+"""
+
+
+def test_a_reader_can_go_to_the_edge(used):
+    """A duel up to the window's end writes what plain decoding writes; any seed gives letters; a
+    text without a letter changes nothing."""
+    found = used(EDGES)
+    for duel in found["duels"]:
+        assert duel["plain"].startswith(duel["wrote"]) and len(duel["wrote"]) > 30
+        assert duel["longest"] <= duel["size"]
+    for tokens, text in found["seeds"]:
+        assert len(text) == len(tokens) >= 60 and min(tokens) >= 0
+    assert found["seeds"][0] != found["seeds"][1]
+    assert found["blanks"] == [["Type at least one letter.", True]] * 4
+
+
+def test_the_page_is_usable_before_its_models_are_there(live, tmp_path):
+    """The race that every visitor sees can be run again and stopped; then the models come."""
+    found = ask(plain_page(live, tmp_path, "").as_uri(), """
+      const read = id => doc.getElementById(id).textContent;
+      const press = async id => { doc.getElementById(id).click(); await wait(500); };
+      const ended = async () => {
+        await until(() => read("sum"));
+        return read("sum") + read("story");
+      };
+      const known = await ended();
+      await press("pause");  // "go on", but nobody can write yet
+      const more = await ended();
+      await press("again");
+      const start = read("ticks"), note = read("note"), again = await ended();
+      page.eval(READY);
+      return { start, note, stories: [known, more, again, await ended()] };
+    """.replace("READY", json.dumps(READY)), tmp_path)
+    assert int(found["start"].split()[0]) < 9 and found["note"] == "The models are loading."
+    assert len(set(found["stories"])) == 1 and "of 60 letters" in found["stories"][0]
+
+
+def test_a_link_that_asks_for_what_is_not_there_gets_the_usual(live, tmp_path):
+    html = plain_page(live, tmp_path)
+    for link, usual in {"rule=multi&shape=zzz": "multi 3-2-1", "rule=foo&k=3": "chain 1-1-1",
+                        "p=%20": "chain 1-1-1-1", "p=7&length=5": "chain 1-1-1-1"}.items():
+        found = ask(f"{html.as_uri()}#{link}", """
+          const read = id => doc.getElementById(id).textContent;
+          await until(() => read("sum"));
+          doc.getElementById("measure").click();
+          return { asked: page.eval("form.rule.value + ' ' + chosen().branching.join('-')"),
+            sum: read("sum"), note: read("note"), story: read("story").length,
+            duel: read("game") };""", tmp_path)
+        assert found["asked"] == usual and found["story"] >= 80 and found["duel"], link
+        assert int(found["sum"].split()[0]) > 15 and "On this device" in found["note"], link

@@ -12,11 +12,14 @@ function chosen() {
   return { branching, rule: kind === "walk" ? walk : multiRound, temperature: +form.t.value, spoil: kind === "walk" ? 0 : +form.spoil.value };
 }
 
-function typed() {  // what the models can read of it
+const blank = tokens => !spell(tokens).trim();
+
+function typed() {  // what the models can read of it; [] without a letter
   const plain = form.p.value.replace(/[\u2018\u2019\u201c\u201d"]/g, "'").replace(/[\u2013\u2014]/g, "-").replace(/\u2026/g, "...");
-  const strange = [...new Set([...plain].filter(letter => !data.letters.includes(letter)))];
-  ui.note.textContent = strange.length ? `The models know letters, spaces and ! ' , - . : ; ? only; left out: ${strange.join(" ")}` : "";
-  return numbered(plain);
+  const strange = [...new Set([...plain].filter(letter => !data.letters.includes(letter)))], tokens = numbered(plain);
+  ui.note.textContent = blank(tokens) ? "Type at least one letter."
+    : strange.length ? `The models know letters, spaces and ! ' , - . : ; ? only; left out: ${strange.join(" ")}` : "";
+  return blank(tokens) ? [] : tokens;
 }
 
 // ---- the race
@@ -26,11 +29,13 @@ const letters = () => sum(rounds.map(({ emitted }) => emitted.length));
 const write = passes => { while (run && letters() < goal && rounds.length < passes) rounds.push(run.round(chosen())); };
 
 function begin(quick, from = 1) {  // quick: written at once, as when a slider moves; from: a tick
-  const text = typed();
-  if (!spell(text).trim()) return ui.note.textContent = "Type at least one letter.";
-  run = new Speculation(target, drafter, text, chosen().temperature, seeded(Math.abs(form.seed.value)));
-  before = spell(text.slice(-300));
-  rounds = [{ emitted: [run.root] }];
+  if (target) {  // else the race that every visitor sees, once more
+    const text = typed();
+    if (!text.length) return;
+    run = new Speculation(target, drafter, text, chosen().temperature, seeded(Math.abs(form.seed.value)));
+    before = spell(text.slice(-300));
+    rounds = [{ emitted: [run.root] }];
+  }
   [tick, goal] = [from, SIZE];
   clearInterval(ticking);
   if (quick || calm) return finish();
@@ -198,7 +203,7 @@ ui.pause.onclick = () => {
     ticking = clearInterval(ticking);
     return race();
   }
-  if (tick >= letters()) goal += SIZE;
+  if (run && tick >= letters()) goal += SIZE;
   start();
 };
 ui.measure.onclick = measure;
@@ -222,7 +227,11 @@ document.oninput = event => {
   said();
   if (run && event.target.form === ui.form && event.target.name !== "p") begin(true);
 };
-for (const [name, value] of asked) if (form[name]) form[name].value = value;
+for (const [name, value] of asked) {
+  const field = form.namedItem(name), usual = field?.value;
+  if (field) field.value = value;
+  if (field?.selectedIndex === -1 || name === "p" && blank(numbered(value))) field.value = usual;  // such a choice is not there
+}
 if (part) {
   ui[part].classList.add("asked");
   ui[part].hidden = false;
@@ -232,10 +241,9 @@ renew();
 const known = !location.hash;  // then the race need not wait for the models
 if (known) {
   rounds = data.race.map(emitted => ({ emitted }));
-  [before, tick, goal] = [data.prompt, 1, SIZE];
+  before = data.prompt;
   ui.race.inert = false;
-  if (calm) finish();
-  else start();
+  begin();
 }
 
 function ready() {  // the models are there

@@ -33,7 +33,7 @@ class Dice {
 }
 
 function seeded(seed) {  // Lehmer's generator: the same address, the same text
-  let state = seed * 69621 + 12345;
+  let state = seed % 2147483647 * 69621 + 12345;  // a larger seed could overflow
   return () => (state = state * 48271 % 2147483647) / 2147483647;
 }
 
@@ -134,7 +134,9 @@ class Speculation {
     const size = this.target.config.block_size;
     if (this.cache.length === size) this.prefill();
     this.dice.draws = [];
-    how.branching = (guesses || how.branching).slice(0, size - 1 - this.cache.length);
+    const room = size - 1 - this.cache.length;  // the cache ends where the window ends: only there it slides
+    how.branching = how.branching?.slice(0, room);
+    guesses = guesses?.slice(0, room);
     const text = [...this.text], tokens = [this.root, ...guesses || []], drawn = how.rule !== walk;
     const tree = guesses ? { tokens, parents: tokens.map((_, row) => row - 1),
         q: guesses.map(guess => onehot(guess, range(this.target.config.vocab_size))) }

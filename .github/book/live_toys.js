@@ -30,6 +30,9 @@ const WAYS = {
   "drawn; after a rejection, p again (01)": (dice, p, q, told) => dice.draw(q, x =>
     judge(dice, p, q, x, () => dice.draw(told ? residual(p, q) : p))),
   "the top token, told q (02)": (dice, p, q, told) => judge(dice, p, told ? onehot(best(q), q) : q, best(q)),
+  "never twice, told independent (02)": (dice, p, q, told) => dice.draw(q, x =>
+    judge(dice, p, q, x, () => dice.draw(without(q, x), y =>
+      judge(dice, residual(p, q), told ? without(q, x) : q, y)))),
   "the surer of two draws (03)": (dice, p, q, told) => {
     const law = told ? q.map((one, x) => one * sum(q.map((two, y) =>
       two * ((surer(q, x, y) === x) + (y !== x && surer(q, y, x) === x))))) : q;
@@ -43,9 +46,6 @@ const WAYS = {
   },
   "hidden after the draw (05)": (dice, p, q, told) => dice.draw(q, x =>
     x === best(q) ? judge(dice, p, told ? onehot(x, q) : q, x) : dice.draw(p)),
-  "never twice, told independent (06)": (dice, p, q, told) => dice.draw(q, x =>
-    judge(dice, p, q, x, () => dice.draw(without(q, x), y =>
-      judge(dice, residual(p, q), told ? without(q, x) : q, y)))),
 };
 const distance = (p, q) => sum(p.map((x, y) => Math.abs(x - q[y]))) / 2;  // total variation
 const emitted = (law, p) => p.map((_, x) => law[x] + law[p.length + x]);
