@@ -162,10 +162,14 @@ def test_plain_decoding_runs_in_each_precision_that_can_win(monkeypatch, slow, s
     ms = {"plain, float32": 2.0, "plain, bfloat16": 2.0 * slow}
     monkeypatch.setattr(does_it_pay, "for_decoding", lambda model, precision: precision)
     monkeypatch.setattr(does_it_pay, "precision_of", lambda model: "float32")
-    monkeypatch.setattr(does_it_pay, "compare", lambda starts, *_: {
-        name: [Generation([0, 0], [Step([0])], ms[name] / 1e3)] for name in starts})
+
+    def compare(starts, prompts, tokens, turn):
+        assert len(prompts) == 2 and tokens > turn  # more than the prefill's
+        return {name: [Generation([0, 0], [Step([0])], ms[name] / 1e3)] for name in starts}
+
+    monkeypatch.setattr(does_it_pay, "compare", compare)
     targets, found = does_it_pay.plain_targets(
-        SimpleNamespace(target="mine", trained="trained"), [[1]])
+        SimpleNamespace(target="mine", trained="trained"), [[1]] * 3)
     assert found == pytest.approx(ms) and targets["plain, float32"] == "mine"
     assert targets.get("plain, bfloat16") == ("bfloat16" if stands else None)
 
@@ -295,6 +299,12 @@ def test_the_best_of_a_kind_over_several_machines():
     del files["slow"]["tables"]["1"]["methods"]["01 chain of 4, 57K GPT"]
     assert best_of_all(files, 1)["57K GPT"][0] == "01 chain of 2, 57K GPT"
     assert best_of_all(files, 1).get("lookup") is None
+    # A little ahead on the good one and far behind on the slow one is behind on average.
+    four = "01 chain of 4, 57K GPT"
+    files = {file: contest(scale, lines=LINES | {four: ("57K GPT", True, [2, 2], ms)})
+             for file, scale, ms in (("good", 1, [11, 8]), ("slow", 3, [30, 20]))}
+    assert speedups(files["good"], 1)[four] > speedups(files["good"], 1)[name]
+    assert best_of_all(files, 1)["57K GPT"][0] == name
 
 
 def test_few_words_for_many_methods():

@@ -5,6 +5,7 @@ Exactness, greedy text and drafters as good as new: tests/test_loops.py.
 
 import importlib
 import itertools
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -18,8 +19,11 @@ from ddtree import (
     marginal_children,
     surrogate,
 )
+from nanogpt.decoding import Step
 from nanogpt.exact.toy_models import GPTModel, random_gpt
 from nanogpt.exact.trees import best_mass
+from ngram import NgramTreeDrafter
+from text_table import TextTable
 from train_drafter import random_drafter
 
 wrong = importlib.import_module("ddtree_room")
@@ -109,6 +113,29 @@ def test_what_is_drafted_from_marginals_by_hand(monkeypatch):
     shape = wrong.accepted_shape(passes, [[2, 0, 1], [0, 2, 1], [1, 0, 2], [1, 0]], 4)
     assert shape == [(1,), (1, 0), (1, 0, 1), (0,)]
     assert drafted(wrong.FixedTree(network, shape, 1.0)) == [(2,), (2, 0), (2, 0, 1), (1,)]
+
+
+def test_a_shape_is_the_best_of_four_each_counted_in_the_rounds_of_the_last(monkeypatch):
+    """Rounds of 2, 1 and 2 tokens behind the prefill's: their roots are tokens 0, 2 and 3."""
+    tried, counted, rounds = iter("abcd"), [], {"a": 5, "b": 3, "c": 4}
+    for name, stub in {
+            "accepted_shape": lambda passes, texts, n: counted.append(texts) or next(tried),
+            "Watched": lambda network, shape, T: SimpleNamespace(
+                seen=[0] * rounds.get(shape[0], 9)), "speculate": lambda *_: None,
+            "collect": lambda *_: SimpleNamespace(
+                tokens=[*range(6)], steps=[Step([0] * n) for n in (2, 1, 2)])}.items():
+        monkeypatch.setattr(wrong, name, stub)
+    network = SimpleNamespace(target=None, config=SimpleNamespace(length=2))
+    assert wrong.shapes(network, [[1]])(2, 1.0) == ("b",)
+    assert counted[0] == [[1, 2], [3, 4], [4, 5]]
+
+
+def test_a_4_gram_at_half_the_temperature():
+    """Its probabilities, 2 / 3 and 1 / 3, are squared, and sum to 1."""
+    table = TextTable(2)
+    table.read([0, 1, 0, 1, 0, 2])
+    scores, tokens = NgramTreeDrafter(4, table, 0.5).ranked((0,))
+    assert tokens == [1, 2] and [*map(math.exp, scores)] == pytest.approx([.8, .2])
 
 
 def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():

@@ -43,13 +43,15 @@ def test_what_is_hidden_counts_and_hiding_blindly_is_harmless():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_two_honest_pairs(seed):
-    """The law with its hole, and silence is a rejection; or scaled up, and it is a draw from p."""
+    """The law with its hole, and silence is a rejection; or scaled up, and it is a draw from p.
+    What is shown is shown always, or half of the time."""
     p, q, _ = random_laws(seed)
-    told, silent = mend(p, q, q >= q.mean())
+    shown = (q >= q.mean()) / (1 + seed % 2)
+    told, silent = mend(p, q, shown)
 
     def first_way(dice):
         draft = dice.draw(q)
-        if told[draft] == 0:
+        if not dice.flip(float(shown[draft])):
             return dice.draw(silent)
         rejected = not dice.flip(acceptance_probability(p, told, draft))
         return dice.draw(residual(p, told)) if rejected else draft

@@ -6,6 +6,7 @@ Exactness, greedy text and wrong variants of the table's loops: tests/test_loops
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -161,6 +162,8 @@ def test_what_is_known_beforehand_is_what_a_sure_target_expects():
     known = routing_room.propose_everywhere(
         target, routing_room.drafters(heads, 6), text, len(prompt), Sampler(0))
     assert all(step.due == step.lengths for step in known.values())
+    vote = routing_room.votes(target, heads, text)
+    assert all([*step.before, step.vote] == vote[:root + 1] for root, step in known.items())
     both = routing_room.BothHeads(routing_room.drafters(heads, 6))
     for root, trees, _ in routing_room.trees_everywhere(target, both, text, len(prompt)):
         assert max(int(tree.depths.max()) for tree in trees) <= len(text) - 1 - root
@@ -243,6 +246,28 @@ def test_the_prompt_names_its_head(monkeypatch):
             "verse": None, "code": None}, lambda vote, count: [[vote] * 4] * count) == (right, 48)
 
 
+def test_pairs_vote_by_hand():
+    """In verse a 1 follows a 0, in code another 0."""
+    kinds = {kind: SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=2),
+                                   train=torch.tensor([0, *pair] * 9))
+             for kind, pair in (("verse", [1]), ("code", [0]), ("both", []))}
+    vote = routing_room.pair_votes(kinds)
+    assert vote([0])[0] == 0 and vote([0, 1])[1] > 1 and vote([0, 0])[1] < -1
+
+
+def test_texts_that_turn(monkeypatch):
+    """Two tokens are the prompt, and every token is its vote: of each kind one text turns."""
+    for name, stub in {
+            "untouched_prompts": lambda data, n: [[0, 0]] * n, "votes": lambda *given: given[-1],
+            "plain_texts": lambda *given: [[9, 9, -1], [-9, -9, 1]],
+            "drafters": list, "propose_everywhere": lambda *given: given[-1]}.items():
+        monkeypatch.setattr(routing_room, name, stub)
+    kinds = {"verse": None, "code": None,
+             "both": SimpleNamespace(tokenizer=SimpleNamespace(decode=str))}
+    assert routing_room.turned(kinds, None, {"verse": None, "code": None}) == [
+        ("[9, 9, -1]", 0), ("[-9, -9, 1]", 1)]
+
+
 def test_a_gain_by_hand():
     """One round a text, 2 and 4 tokens against 1 and 1: three times as many. Without either text it
     would be 4 and 2 times, one off: with two texts, that is the standard error."""
@@ -252,6 +277,10 @@ def test_a_gain_by_hand():
     # Two kinds of text, one with 3 tokens for 1, the other with 2 for 1: no accident, and no error.
     assert gain([[2], [2], [1], [1]], [[0]] * 4, 2) == pytest.approx((1.5, 0))
     assert gain([[2], [2], [1], [1]], [[0]] * 4)[1] > 0.1
+    parts = "verse", "code", "both", *routing_room.STRETCHES
+    found = {"a": dict.fromkeys(parts, [[2], [2], [1], [1]]), "b": dict.fromkeys(parts, [[0]] * 4)}
+    assert [part for part in parts if routing_room.gain_on(found, "a", "b", part)[1] > 0.1] == [
+        "verse", "code"]
 
 
 def test_both_orders_of_a_pair():

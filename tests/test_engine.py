@@ -350,6 +350,12 @@ def test_more_drafts_for_those_that_are_accepted():
     assert share([good, bad, usual], [8, 8, 1])[2] == 1  # asked anew, not the last answer
 
 
+def test_drafts_are_spread_over_the_requests_that_there_are():
+    """Of two each draft is half a row more for each; what a row costs, four had to pay."""
+    share = ByLoad({1: {1: 4, 5: 8}, 4: {1: 6, 5: 14}}, {1: 0.1, 4: 0.1}, 0.5)
+    assert share.price(4, 2, 2).tolist() == [6, 7, 8]
+
+
 # ---------------------------------------------------------------- many of them, and bad input
 
 
@@ -413,8 +419,9 @@ def test_bad_requests_are_refused_in_a_sentence():
             Engine(engine.target, GPTDrafter(random_gpt(0, size, 16), engine.pages), accept)
     with pytest.raises(ValueError, match="the window has 1 row; it must have at least 2"):
         Engine(PagedModel(random_gpt(0, V, 1), engine.pages), None, accept)
-    with pytest.raises(ValueError, match="may need 4 pages of 4 rows, and the engine has 3"):
-        engine.submit(Request([1] * 8, max_new_tokens=8))
+    for settings in {"prompt": [1] * 8, "max_new_tokens": 8}, {"max_new_tokens": 7, "k": 5}:
+        with pytest.raises(ValueError, match="may need 4 pages of 4 rows, and the engine has 3"):
+            engine.submit(Request(**{"prompt": [1], **settings}))
     request = Request([1], max_new_tokens=1, k=0)
     engine.submit(request)
     with pytest.raises(ValueError, match="submitted before"):
@@ -506,11 +513,40 @@ def test_a_sweep_is_what_is_stored():
     copied, in_place = (found[3][name.format("4-gram 2")] for name in ("{}", engine_room.IN_PLACE))
     assert copied["drafting_ms"] > 0 and copied["tau"] == in_place["tau"] >= found[1][0]["tau"] == 1
     assert copied["accepted"] == in_place["accepted"]
+    assert copied["copying_ms"] <= copied["caches_ms"] <= copied["forward_ms"]
+    assert copied["drafting_ms"] + copied["forward_ms"] < 1.01 * copied["round_ms"]
     assert engine_room.plain_loop_ms(target, [[1, 2]] * 32, Sampler(1), 1, 2) > 0
     stored = engine_room.load_sweeps()["epyc_in_place"]["table"]
     assert stored.keys() == set(engine_room.REQUESTS)
     assert stored[1].keys() == {engine_room.BY_LOAD, *engine_room.COUNTED.values()}
     assert found[3].keys() <= stored[32].keys() and copied.keys() == stored[32][0].keys()
+
+
+def test_a_sweep_in_order(monkeypatch):
+    """One reader and two, two texts in each cell, two laps. The rule by load is made on the other
+    texts; one reader has no cells in place; the second lap begins with the second cell."""
+    seen = []
+
+    def run(target, table, asked, k, sampler, most, share=None, in_place=False):
+        seen.append(("".join(text for _, text in asked), (k, bool(share), in_place)))
+        return {"tokens": 1, "seconds": [1], "accepted": 1, "tested": 2,
+                **{part: [1] for part in engine_room.PARTS}}
+
+    monkeypatch.setattr(engine_room, "run_together", run)
+    engine_room.sweep(None, None, "abcd", Sampler(1), (1, 2), (0, 2), 2, 8, 2)
+    read, how = zip(*seen, strict=True)
+    lap = [*"ab" * 3, *["ab"] * 5]
+    assert [*read] == [*"cd" * 2, *["cd"] * 2, *lap, *lap]
+    cells = [(0, False, False), (2, False, False), (2, True, False), (0, False, True),
+             (2, False, True)]
+    assert [*how[12:17]] == cells and [*how[23:]] == cells[1:] + cells[:1]
+
+
+def test_drafts_behind_a_full_page_have_a_page_too():
+    """8 tokens and 8 new ones fill one of 16 rows."""
+    found = engine_room.run_together(random_gpt(0, V, 32, 8), lambda text: torch.zeros(V),
+                                     [(0, [1] * 8)], 2, Sampler(1), 8)
+    assert found["tokens"] > 0
 
 
 def test_the_lesson_says_what_was_measured():

@@ -9,6 +9,8 @@ import pytest
 from nanogpt.chapter import chapters
 from nanogpt.exact import proofs
 from nanogpt.exact.slips import Slips, slips
+from nanogpt.exact.toy_models import random_gpt
+from text_table import NgramDraft, TextTable
 
 LOOPS = [pytest.param(loop, id=f"{chapter.number} {loop.name}")
          for chapter in chapters() for loop in chapter.loops]
@@ -47,6 +49,15 @@ def test_a_drafter_is_as_good_as_new_after_every_commit(loop):
         pytest.skip("it drafts by what it has seen of past rounds")
     for budget in (loop.proof[0], loop.budgets[-1]):
         assert proofs.as_good_as_new(loop, budget) > 5
+
+
+@pytest.mark.parametrize("told", [[1, 9, 3], [3]])
+def test_a_drafter_that_is_told_another_text_or_too_little_is_caught(told):
+    watched = proofs.AsGoodAsNew(lambda: NgramDraft(TextTable(2), 11), random_gpt(0), [1, 2, 3, 4])
+    watched.reset()
+    watched.observe(told, None, None)
+    with pytest.raises(AssertionError):
+        watched.fresh()
 
 
 @pytest.mark.parametrize("loop", LOOPS)

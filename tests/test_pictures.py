@@ -2,9 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
+import ddtree_pictures
+import layers_pictures
+import routing_pictures
+import tree_pictures
 from chain_specdec import speculate_chain
 from nanogpt.decoding import collect
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, ToyTarget
@@ -139,3 +144,64 @@ def test_a_mask_is_red_where_it_leaks_and_the_cache_keeps_the_path_in_order():
     assert red.nonzero().tolist() == [[2, 1]]
     ax = plots.draw_cache(["-"], list("abcd"), [0, 2, 3])
     assert [text for text in texts(ax) if text in tuple("abcd")] == list("abcdacd")
+
+
+def test_four_picked_are_the_four_best():
+    """The drafter ranks as the target does."""
+    p = torch.tensor([[.5, .25, .125, .0625, .0625]]).log()
+    ax = tree_pictures.draw_by_temperature(p, p)
+    ends = dict(zip(texts(ax), (float(line.get_ydata()[-1]) for line in ax.lines), strict=False))
+    assert [ends[f"{n} picked"] for n in ("one", "two", "four")] == pytest.approx([.5, .75, .9375])
+
+
+def test_gains_are_drawn_over_the_router_that_the_axis_names(monkeypatch):
+    """Luck is what the oracle, the last one, has more than the one before it."""
+    gains, asked = {"a": .1, "b": .2, "c": .5}, []
+    monkeypatch.setattr(routing_pictures, "gain_on", lambda found, name, other, part: (
+        asked.append(other) or gains.get(name, 0), .01))
+    luck = routing_pictures.draw_wager("", None, [*gains]).patches[-1]
+    assert (luck.get_x(), luck.get_width()) == pytest.approx((20, 30))
+    assert {*asked} == {"code head"}
+    asked.clear()
+    routing_pictures.draw_found("", None)
+    assert {*asked} == {"knows the kind"}
+
+
+def test_a_row_is_lost_where_the_target_gives_it_next_to_nothing():
+    ax, _ = ddtree_pictures.draw_lost(
+        ["ab", "cd"], [[.6, .4], [.9, .1]], [(0,), (0, 0), (1,)], [.6, .004, .3])
+    assert "1 rows are lost" in ax.get_title(loc="left") and texts(ax).count("lost") == 1
+
+
+def test_the_price_of_a_row_by_hand():
+    """Two nodes of .5 and .1, a pass for .5 steps: 1 / 1.5, 1.5 / 2 and 1.6 / 2.5 tokens a step.
+    Then prices on two lines: 1.5 steps, and a 20th or a 40th for each node."""
+    assert ddtree_pictures.price_of_a_row([0.5, 0.1], 2, 1.5) == pytest.approx((0.375, 1, 0.75))
+    methods = {"plain": {"family": "plain", "rounds": [10], "ms": [10]}}
+    for loop, bend in ("DDTree, {} nodes", 20), ("fixed tree of the same pass, {} nodes", 40):
+        methods |= {f"{loop} {n}": {
+            "family": "block drafter", "chapter": "05", "loop": loop, "budget": n, "rounds": [10],
+            "ms": [15 + 10 * n / bend]} for n in (3, 7, 15)}
+    found = {"tokens": 63, "tables": {"1": {"methods": methods}}}
+    fits = [*ddtree_pictures.measured_rows(found, 1)]
+    assert fits == [pytest.approx((20, 1.5)), pytest.approx((40, 1.5))]
+    masses = [0.6, 0.3, 0.2, 0.09, 0.07, 0.05, 0.03, 0.02] + [0.01] * 22
+    ax = ddtree_pictures.draw_stop(masses, {"here": found})
+    assert texts(ax)[0].endswith("stop after 5 to 6")
+
+
+def test_the_fastest_tree_and_the_fastest_chain_of_a_loop():
+    loop = "picked tree {}, 57K GPT"
+    methods = {"plain": {"family": "plain", "rounds": [63], "ms": [63]}} | {str(shape): {
+        "family": "57K GPT", "chapter": "02", "loop": loop, "rounds": [10], "budget": shape,
+        "ms": [ms]} for shape, ms in (([1, 1, 1], 30), ([2, 1], 20), ([2, 2], 90))}
+    found = {"tokens": 63, "tables": {"0": {"methods": methods}}}
+    assert [ddtree_pictures.fastest(found, loop, trees) for trees in (True, False)] == [
+        pytest.approx((3.15, 4)), pytest.approx((2.1, 3))]
+
+
+def test_where_a_path_ends_by_hand():
+    """A quarter of the time .6 ends above layer 2, else .5, a half and a fifth of it at node 2."""
+    ax = layers_pictures.draw_ends([("ab", .25, np.array([.1, .2, .3, .2, .2])),
+                                    ("cd", .75, np.array([.2, .2, .1, .3, .2]))], "")
+    assert ".60" in texts(ax) and texts(ax)[-2:] == [".525", ".15"]

@@ -438,3 +438,9 @@ def test_no_tree_has_a_number_of_rows_that_was_not_measured(monkeypatch):
         assert rows in ddtree_room.ROWS
     monkeypatch.setattr(ddtree_room, "build_ms", lambda drafter: 127e3)
     assert ddtree_room.guessed_price(proofs.random_cast())[0][-1] > 127e3
+    # Where N rows take N ms, n nodes and their root cost what the next of ROWS does.
+    monkeypatch.setattr(ddtree_room, "build_ms", lambda drafter: 0.0)
+    monkeypatch.setattr(ddtree_room, "cost_curve", lambda *_, **__: {
+        n: float(n) for n in ddtree_room.ROWS})
+    price, draft_ms = ddtree_room.guessed_price(proofs.random_cast())
+    assert price[:8] == [1, 2, 3, 4, 6, 6, 8, 8] and price[-1] == 128 and draft_ms == 0.5

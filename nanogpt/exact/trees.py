@@ -85,9 +85,9 @@ KINDS = {
 }
 
 
-def all_trees(shape, models, replacement=True, most=1_000_000):
+def all_trees(shape, models, most=1_000_000):
     """Every tree of a shape that can be drawn -> shape, (tokens, draft_probs, target_probs) as
-    rules judge them, prefixes (B, N), probability (B,). replacement: may siblings repeat?
+    rules judge them, prefixes (B, N), probability (B,). Siblings may repeat.
 
     shape: anything with parents, a row each, and depths (N,).
     """
@@ -99,11 +99,7 @@ def all_trees(shape, models, replacement=True, most=1_000_000):
     probability = np.ones(1)
     for v in range(1, len(parents)):
         parent = parents[v]
-        probs = models.draft[shape.depths[parent]][prefixes[:, parent]]  # (B, V), a copy
-        for sibling in range(1, 1 if replacement else v):
-            if parents[sibling] == parent:
-                probs[np.arange(len(probs)), tokens[:, sibling]] = 0
-        probs = probs / probs.sum(-1, keepdims=True)
+        probs = models.draft[shape.depths[parent]][prefixes[:, parent]]  # (B, V)
         tree, token = np.nonzero(probs)  # which tree goes on with which token
         tokens, prefixes = tokens[tree], prefixes[tree]
         probability = probability[tree] * probs[tree, token]
@@ -144,13 +140,12 @@ def target_distribution_of(models, H):
     return probs
 
 
-def bias_and_length(rule, shape, models, replacement=True):
+def bias_and_length(rule, shape, models):
     """-> total variation between output and target over H + 1 tokens; mean accepted tokens.
 
-    rule: judge(shape, tokens, draft_probs, target_probs) on a batch; shape and replacement: see
-    all_trees.
+    rule: judge(shape, tokens, draft_probs, target_probs) on a batch; shape: see all_trees.
     """
-    trees = all_trees(shape, models, replacement)
+    trees = all_trees(shape, models)
     _, arrays, _, probability = trees
     ends, residual = rule.judge(shape, *arrays)
     # On each tree the path must end somewhere, whatever the mean over trees says.
