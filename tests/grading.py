@@ -409,8 +409,9 @@ class Calls:
         self.look(args, given)
         if result is None and self.missing:
             raise Misuse(f"nothing comes back; is a `{self.missing}` missing?")
+        after = generators() if chance else {}
         for name in chance:
-            if generators()[name] != chance[name]:
+            if after[name] != chance[name]:
                 raise Misuse(f"your code asks {name} for chance; ask the dice, and nobody else")
         return result
 
