@@ -171,7 +171,7 @@ def summarize(generations):
 
 def two_standard_errors(values):
     """How uncertain the mean of two or more independent values is, either way."""
-    return 2 * statistics.stdev(values) / len(values) ** 0.5
+    return 2 * float(np.std(values, ddof=1)) / len(values) ** 0.5
 
 
 def ratio_error(tokens, rounds):
@@ -202,7 +202,7 @@ def paired(ours, theirs):
     Both: lists with a value for each text, in one order. That a text is hard for both cancels.
     """
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-    return statistics.mean(differences), two_standard_errors(differences)
+    return statistics.fmean(differences), two_standard_errors(differences)
 
 
 def verdict(more, error, ahead="ahead", behind="behind"):
