@@ -73,7 +73,7 @@ def draw_turns(p, q, tokens):
     total.bar_label(bars, map(short, start.tolist()), padding=5)
     for y, token in enumerate(tokens):
         total.text(-0.02, y, token, va="center", **MONO)
-    canvas(total, "All the blue, and the orange of the second children: p", (-0.02, 0.55),
+    canvas(total, "Their sum, all blue and the second children's orange, is p", (-0.02, 0.55),
            (len(p) - 0.5, -0.5))
 
 
@@ -116,20 +116,15 @@ def draw_by_temperature(target_logits, draft_logits):
                        "temperature", "a draft is accepted")
 
 
-def draw_additions(found, T):
-    """Rounds of the 57K GPT on the map, each from a chain of two on: links, or second guesses."""
-    fast = speedups(found, T)
+def draw_counts(found):
+    """At T = 0, where nothing is drawn: 4, 8 and 16 guesses of the table of counts on the map, as a
+    tree of its likeliest and as a chain, from the same code. found: see load_contest -> Axes"""
+    fast = speedups(found, 0)
 
-    def shaped(way, *shapes):  # an empty label is a second 1-1, which needs no name
-        return {shape: fast[f"02 {way} tree {shape or '1-1'}, 57K GPT"][:2] for shape in shapes}
+    def sizes(name):
+        return {str(n): fast[f"05 4-gram, {name.format(n)}"][:2] for n in (4, 8, 16)}
 
-    return draw_lines("Picked: a second guess. Drawn: a longer chain.", {
-        "drawn chain": (BLUE, "o-", 1, shaped("drawn", "1-1", "1-1-1", "1-1-1-1")),
-        "drawn tree": (BLUE, "o:", -1, shaped("drawn", "", "2-1", "2-2")),
-        "picked tree": (INK, "o:", 1, shaped("picked", "1-1", "2-1", "2-2")),
-        "picked chain": (INK, "o-", -1, shaped("picked", "", "1-1-1", "1-1-1-1")),
-        "": (FAINT, "o", -1, {
-            "1-1, lighter loop": fast["02 picked chain of 2, 57K GPT, chapter 01's loop"][:2]}),
-        " ": (FAINT, "o", 1, {"1-1-1-1, lighter loop": fast["01 chain of 4, 57K GPT"][:2]})},
-        (1.1, 2.4, 1.4, 3.2), rays=(1,), dashed=[
-            fast[f"02 {way} tree 1-1, 57K GPT"][2] for way in ("drawn", "picked")])
+    return draw_lines("T = 0, a table's 4, 8 or 16 guesses: the tree writes more", {
+        "tree": (BLUE, "o-", 1, sizes("{} nodes")),
+        "chain": (INK, "o--", -1, sizes("the heap's chain of {}"))},
+        (0, 2.6, 0, 5.8), rays=(1, 2, 3))

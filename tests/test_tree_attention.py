@@ -3,6 +3,7 @@
 Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
 """
 
+import re
 from itertools import combinations, permutations
 
 import pytest
@@ -296,3 +297,22 @@ def test_what_pays_as_the_lesson_says():
         late, error = behind(found, 1, old)[new]  # text by text
         said = "level" if abs(late) <= error else "slower" if late > 0 else "faster"
         assert (said, tokens / price > fast[old][2]) == (verdict, verdict == "faster")
+
+
+def test_where_a_tree_loses_and_where_it_wins():
+    found = {(folder, name): file for folder in (".", "again", "one_loop")
+             for name, file in load_contests(MEASURED / folder).items()}
+    ways, ahead = (r"02 drawn tree .*[2-9].*, 57K GPT", "01 chain of .*, 57K GPT"), []
+    for file in found.values():
+        fast = speedups(file, 1) if "1" in file["tables"] else {}
+        trees, chains = ([fast[name][2] for name in fast if re.match(way, name)] for way in ways)
+        ahead += [max(chains) > max(trees)] if trees and chains else []
+    assert ahead == [True] * 7
+    tree, chain = "05 4-gram, 8 nodes", "01 chain of 8, 4-gram"
+    less = [behind(file, 0, chain)[tree] for file in found.values()
+            if "0" in file["tables"] and {tree, chain} <= file["tables"]["0"]["methods"].keys()]
+    assert len(less) == 6 and all(late + error < 0 for late, error in less)
+    rounds = table_of(found["one_loop", "heap_or_chain"], 0)
+    fewer = [chain - tree for chain, tree in zip(*(rounds[name]["rounds"] for name in (
+        "05 4-gram, the heap's chain of 8", tree)), strict=True)]
+    assert sum(more > 0 for more in fewer) == 48 and min(fewer) == 0 and len(fewer) == 56
