@@ -47,40 +47,37 @@ def draw_wager(title, found, names):
 
 
 def draw_found(title, found):
-    """How far each router is behind the one that knows the kind, against how long the text keeps
-    to a kind, with two standard errors -> the Axes. found: of routing_room.replayed."""
-    ax, parts, places = new_axes(height=4.6), (*STRETCHES, "both"), (0, 1, 2, 3, 5.1)
+    """How much more each router writes than the one that knows the kind, against how long the text
+    keeps to a kind, with two standard errors -> the Axes. found: of routing_room.replayed."""
+    ax = new_axes(height=3.8)
     for i, name in enumerate(LINES):
-        color = COLORS[name]
-        xs = [x + 0.06 * (i - 2) for x in places]
+        color, xs = COLORS[name], [x + 0.06 * (i - 2) for x in range(len(STRETCHES))]
         means, errors = zip(*([100 * one for one in gain_on(found, name, "knows the kind", part)]
-                              for part in parts), strict=True)
-        ax.errorbar(xs, means, errors, color=color, marker="o", elinewidth=0.8,
-                    linestyle="none")
-        # A kind that stays is no further length: no line leads there.
-        ax.plot(xs[:-1], means[:-1], color=color)
-        ax.text(3.22, means[3] + 0.1, name, color=color, fontsize="small")
-    ax.text(5.1, 1.9, name, color=color, fontsize="small", ha="center")  # the prompt, unlike there
+                              for part in STRETCHES), strict=True)
+        ax.errorbar(xs, means, errors, color=color, marker="o", elinewidth=0.8)
+        ax.text(3.25, means[-1], name, color=color, va=("bottom", "top", "center")[min(i, 2)])
     ax.axhline(0, color=GREY)
-    ax.set(xticks=places, xticklabels=[*STRETCHES, "it stays"], yticks=(-15, -10, -5, 0),
-           yticklabels=(15, 10, 5, 0))
+    ax.set(xticks=range(len(STRETCHES)), xticklabels=STRETCHES, xlim=(-0.3, 4.8),
+           yticks=(-15, -10, -5, 0))
     return plain_frame(ax, title, "tokens until the kind changes",
-                       "% behind a router that knows the kind")
+                       "% more than who knows the kind")
 
 
 def draw_taught(title, pairs, one_head):
     """Tokens a round of the better head alone, and of the surer of both -> the Axes.
 
-    pairs: {whose: [(alone, surer) of each training]}; one_head: what it writes without a choice."""
+    pairs: {whose: [(alone, surer) of each training]}; one_head: what it writes without a choice, in
+    each training."""
     ax = new_axes(height=3)
     for x, (name, trainings) in enumerate(pairs.items()):
         for writes in trainings:
             ax.plot([2 * x, 2 * x + 1], writes, color=ORANGE, marker="o")
         ax.text(2 * x + 0.5, 2.12, name, ha="center")
-    ax.axhline(one_head, color=BLUE)
-    ax.text(-0.1, one_head + 0.01, "one head for both", color=BLUE)
+    for writes in one_head:
+        ax.axhline(writes, color=BLUE, linewidth=1)
+    ax.text(-0.1, max(one_head) + 0.015, "one head for both", color=BLUE)
     ax.set(xticks=range(2 * len(pairs)), xticklabels=["alone", "surer"] * len(pairs),
-           ylim=(2.1, 2.54))
+           ylim=(2.1, 2.56))
     return plain_frame(ax, title, ylabel="tokens a round")
 
 
