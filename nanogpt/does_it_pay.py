@@ -276,11 +276,27 @@ def divided(found, few):
     return part(True), part(False)
 
 
+def divisions(found, times):
+    """Random divisions of a contest, always the same ones -> so many pairs: with two thirds of its
+    texts, to choose on; with the others, to judge on. See divided."""
+    texts = found["prompts"]
+    for seed in range(times):
+        order = torch.randperm(texts, generator=torch.Generator().manual_seed(seed)).tolist()
+        judge, choose = divided(found, order[:texts // 3])
+        yield choose, judge
+
+
 def taus(found, T, chapter, loop):
     """{budget: tokens a round} of a loop of a chapter whose budgets are numbers, not shapes."""
     fast = speedups(found, T)
     return {line["budget"]: fast[name][0] for name, line in table_of(found, T).items()
             if line["family"] != PLAINLY and (line["chapter"], line["loop"]) == (chapter, loop)}
+
+
+def lengths(found, T, name):
+    """{drafts: (tokens, price, speed-up)} of those chains that ran; name: as "chain of {}"."""
+    fast = speedups(found, T)
+    return {k: fast[name.format(k)] for k in range(1, 17) if name.format(k) in fast}
 
 
 def tau_error(found, T, name):
@@ -294,6 +310,12 @@ def behind(found, T, best):
     ms = {name: [text / found["tokens"] for text in line["ms"]]
           for name, line in table_of(found, T).items()}
     return {name: paired(values, ms[best]) for name, values in ms.items()}
+
+
+def gap(found, T, one, other):
+    """By how much a token of one method takes longer than the other's, text by text, and two
+    standard errors: in percent of a plain step."""
+    return [100 * ms / plain_step(found, T) for ms in behind(found, T, other)[one]]
 
 
 def leaders(found, T, among):

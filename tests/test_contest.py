@@ -267,6 +267,39 @@ def test_who_was_chosen_on_some_texts_is_judged_on_the_others():
     assert head[0] != head[1]
 
 
+def test_a_third_of_the_texts_judges():
+    """Three texts: two choose, one judges; in 40 divisions each of them has judged."""
+    found = contest() | {"prompts": 3, "tables": {"1": {"methods": {
+        "plain": {"family": "plain", "rounds": [1, 2, 3], "ms": [1, 2, 3]}}}}}
+    parts = [[part["tables"]["1"]["methods"]["plain"]["rounds"] for part in pair]
+             for pair in does_it_pay.divisions(found, 40)]
+    assert all(sorted(choose + judge) == [1, 2, 3] for choose, judge in parts)
+    assert {tuple(judge) for _, judge in parts} == {(1,), (2,), (3,)}
+    assert parts[:5] == [[part["tables"]["1"]["methods"]["plain"]["rounds"] for part in pair]
+                         for pair in does_it_pay.divisions(found, 5)]
+
+
+def test_the_lengths_of_a_chain():
+    fast = speedups(contest(), 1)
+    assert does_it_pay.lengths(contest(), 1, "01 chain of {}, 57K GPT") == {
+        k: fast[f"01 chain of {k}, 57K GPT"] for k in (2, 4)}
+
+
+def test_a_gap_is_counted_in_plain_steps():
+    """behind() in milliseconds, of a plain step's: see LINES."""
+    pair = "01 chain of 4, 57K GPT", "01 chain of 2, 57K GPT"
+    step = does_it_pay.plain_step(contest(), 1)
+    assert does_it_pay.gap(contest(), 1, *pair) == pytest.approx(
+        [100 * ms / step for ms in (0.5 / 16, 0.1 / 8)])
+
+
+def test_a_cell_of_the_closing_table():
+    which = maps.kind_of(contest()["tables"]["1"]["methods"]["01 chain of 2, 57K GPT"])
+    found = contest()
+    assert maps.cell(found, *which) == "**2: 1.60**"
+    assert maps.cell(found, 2, "nobody's") == ""
+
+
 def test_everybody_stands_in_a_group():
     assert groups(contest(), 1) == {
         "all": list(LINES), "picked": ["03 one head, 8 nodes"],

@@ -9,7 +9,15 @@ found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points
 import re
 from collections import defaultdict
 
-from nanogpt.does_it_pay import PLAINLY, briefly, speedups, table_of
+from nanogpt.chapter import written
+from nanogpt.does_it_pay import (
+    PLAINLY,
+    best_of_all,
+    briefly,
+    length_of,
+    speedups,
+    table_of,
+)
 from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
@@ -155,3 +163,17 @@ def kind_of(line):
     """Which chapter's loop a method of "loops" ran in, 1 or 2; its way, its family."""
     first = line["chapter"] == "01" or re.search("block verification|chapter 01", line["loop"])
     return 1 if first else 2, way_of(line), line["family"]
+
+
+def cell(found, *which):
+    """The best of a kind, as a table has it: its drafts or its shape and its speed-up at T = 1,
+    then at .6; bold if it was the fastest of all or level with it. which: of kind_of."""
+    said = []
+    for T in sorted(WARM, reverse=True):
+        best = best_of_all({"": found}, T, kind_of)
+        if which in best:
+            name, fast, front = best[which]
+            line = table_of(found, T)[name]
+            drafts = length_of(line) or written(line["budget"])
+            said.append("**" * front + f"{drafts}: {fast['']:.2f}" + "**" * front)
+    return ", ".join(said)
