@@ -1,5 +1,5 @@
-"""Pictures of this chapter: a rule as water in pipes, a chain with its numbers, where a path ends,
-what a rule adds.
+"""Pictures of this chapter: a rule as water in pipes, a chain with its numbers, one round under two
+rules, where a path ends, what a rule adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows or is missing; hatched is
 what was drawn and is never looked at.
@@ -60,12 +60,12 @@ def tuple_flows(local, draft_probs, k):
     return flows
 
 
-def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False, grey=0.5):
+def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False, grey=0.5, label=True):
     """A stream from start to end, (x, y) each, as wide as its flow, in a grey one of its capacity.
 
     What the capacity does not hold is red; capacity 0: no limit; drawn: how much there was, the
     hatched pipe around both; loud: what is missing is what the picture wants to say; grey: how
-    strong.
+    strong; label: with its numbers.
     """
     (x0, y0), (x1, y1), way = start, end, np.linspace(0, 1, 61)
     x, y = x0 + (x1 - x0) * way, y0 + (y1 - y0) * way ** 2 * (3 - 2 * way)
@@ -76,6 +76,8 @@ def draw_pipe(ax, start, end, flow, capacity=0, drawn=0, loud=False, grey=0.5):
                               (fits - flow / 2, flow - fits, RED)):
         ax.fill_between(x, y + WIDE * top, y + WIDE * (top + width), color=color,
                         linewidth=2 * (color == RED and width > 1e-9))  # a thin one is seen, too
+    if not label:
+        return
     limit = f" of {two_digits(capacity)}" if capacity else ""
     at = y[22:39].min() - 0.17 if 0 < capacity < 0.2 else y[30]  # it would hide a thin pipe
     over = bool(capacity) and flow > capacity + 1e-9
@@ -112,12 +114,12 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
     ends = side_by_side(np.maximum(out, target_mass)[shown], level.mean())
     mouths = [side_by_side([shares[z] for _, shares in flows.values()], at)
               for z, at in zip(shown, level, strict=True)]  # what arrives stands side by side
-    heads = ("of what is offered", "of what is wanted") if k == 1 else ("drafter", "accepted")
-    for x, name in zip((0.5, 1.5) if k == 1 else (0, last), heads, strict=True):
+    for x, name in {1.5: "flows, of what is wanted"}.items() if k == 1 else {
+            0: "drafter", last: "accepted"}.items():
         say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
         draw_pipe(ax, (0, starts[y]), (1, y), shares.sum(), mass, mass * drawn,
-                  grey=k / 4)
+                  grey=k / 4, label=k > 1)
         draw_node(ax, (1, y), "".join("etm"[z] for z in X), GREY)
         for z, mouth in zip(shown, mouths, strict=True):
             if k > 1 and shares[z]:
@@ -190,9 +192,80 @@ def draw_chain(names, rows, ends, title):
     return canvas(ax, title, (-0.3, 1.24), (y - 0.1, -0.85))
 
 
+def draw_round(names, coins, rules, title):
+    """One round of a chain under several rules, with the same coins: which drafts are asked, and
+    what comes of them.
+
+    names, coins: of the drafts; a draft says yes where its coin is below its number. rules: {rule:
+    (what the numbers are, a number for each draft, from the end?)}. Token by token the first no
+    ends the path; from the end, the last yes does. Blue is accepted, red a no, white was not asked.
+    """
+    ax, x = new_axes(height=4.2), np.arange(len(names)) + 0.5
+
+    def row(y, what, cells, look):
+        say(ax, -0.15, y, what, ha="right", **look)
+        for place, cell in zip(x, cells, strict=True):
+            say(ax, place, y, cell, **look)
+
+    row(0, "coin", map(two_digits, coins), {})
+    y = 1.0
+    for rule, (what, numbers, backwards) in rules.items():
+        yes = np.array(coins) < numbers
+        stop = [*(yes[::-1] if backwards else ~yes), True].index(True)  # so many before it
+        n = len(names) - stop if backwards else stop
+        asked = [i >= n - 1 if backwards else i <= n for i in range(len(names))]
+        row(y, rule, [""] * len(x), {"fontweight": "bold"})
+        say(ax, len(names) + 0.75, y, n, color=BLUE, fontsize=17, fontweight="bold")
+        for i, name in enumerate(names):
+            color = BLUE if i < n else RED if asked[i] else FAINT
+            ax.text(x[i], y, name, ha="center", va="center", family="monospace", color=color if
+                    color == FAINT else "white", bbox={"boxstyle": "round,pad=0.4", "facecolor":
+                    "white" if color == FAINT else color, "edgecolor": color})
+        row(y + 0.5, what, map(two_digits, numbers), {"color": FAINT})
+        row(y + 0.85, "asked " + ("from the end" if backwards else "from the root"), [
+            ("yes" if yes[i] else "no") if asked[i] else "" for i in range(len(names))], {})
+        y += 1.6
+    say(ax, len(names) + 0.75, 0, "drafts\naccepted", color=FAINT)
+    return canvas(ax, title, (-2.6, len(names) + 1.3), (y - 0.4, -0.4))
+
+
 def short(p):
     """0.252 -> '.252', 0.2 -> '.20': as many digits as it has, two at least and four at most."""
     return f"{p:.4f}".strip("0").ljust(3, "0")
+
+
+# ---------------------------------------------------------------- a layer as one pipe
+
+def draw_layer(ax, shares, below, title):
+    """A layer as a pipe of width 1: a stream for each node, as wide as its share, of which blue
+    flows on and grey is not wanted; red is what nobody uses.
+
+    shares: {node: its part of the layer}; below: {node: (q, wanted) of the tokens e and t}.
+    """
+    at, sent = 0.0, 0.0
+
+    def band(width, fill, text, **look):
+        nonlocal at
+        ax.fill_between((0.3, 1), at, at + width, color=fill, linewidth=0)
+        say(ax, 0.65, at + width / 2, text, **look)
+        at += width
+
+    for node, share in shares.items():
+        draw_node(ax, (-0.05, at + share / 2), node, GREY)
+        say(ax, 0.14, at + share / 2, f"share {two_digits(share)}")
+        flows = [min(share * q, wanted) for q, wanted in zip(*below[node], strict=True)]
+        for token, flow in zip("et", flows, strict=True):
+            band(flow, tint(BLUE, 0.6), f"{token}: {two_digits(flow)}")
+        spare, sent = share - sum(flows), sent + sum(flows)
+        band(spare, tint(GREY, 0.35), "not wanted" if spare > 0.1 else "", color=FAINT)
+        ax.plot((0.3, 1), (at, at), color="white", linewidth=3)
+    if at < 1 - 1e-9:
+        band(1 - at, RED, f"used by nobody: {two_digits(1 - at)}", color="white", fontweight="bold")
+    for wall in (0, 1):
+        ax.plot((0.3, 1), (wall, wall), color=INK, linewidth=2.2)
+    say(ax, 1.13, 0.42, "flows", color=FAINT)
+    say(ax, 1.13, 0.53, two_digits(sent), color=BLUE, fontsize=17, fontweight="bold")
+    return canvas(ax, title, (-0.12, 1.22), (1.05, -0.06))
 
 
 # ---------------------------------------------------------------- where the path ends
@@ -206,26 +279,27 @@ def draw_ends(trees, title):
     """
     ax, y, mean = new_axes(height=4.8), 0.0, 0.0
 
-    def line(y, drawn, left, taken):
-        say(ax, -0.12, y, drawn)
-        say(ax, 1.14, y, left)
+    def line(y, drawn, asked, taken):
+        say(ax, -0.14, y, drawn)
+        say(ax, 1.14, y, asked)
         say(ax, 1.4, y, taken, color=BLUE, fontweight="bold")
 
-    line(-0.1, "drawn\nbelow", "left for\nlayer 1", "node 2\ntakes")
+    say(ax, 0.5, -0.1, "a row is as high as\nits draw is probable", color=FAINT)
+    line(-0.1, "drawn\nbelow", "layer 1\nis asked", "node 2\ntakes")
     for drawn, chance, ends in trees:
-        middle, at, left = y + chance / 2, 0.0, ends[:3].sum()
+        middle, at, asked = y + chance / 2, 0.0, ends[:3].sum()
         for name, width, color, ink in (
                 ("node 2", ends[2], BLUE, "white"),
-                ("root or 1", left - ends[2], tint(BLUE, 0.4), INK),
-                ("ends in\nlayer 2", 1 - left, tint(GREY, 0.3), INK)):
+                ("others", asked - ends[2], tint(BLUE, 0.4), INK),
+                ("ended in\nlayer 2", 1 - asked, tint(GREY, 0.3), INK)):
             ax.barh(middle, width, 0.95 * chance, at, color=color)
             if width > 0.2:
                 say(ax, at + width / 2, middle, name, color=ink)
             at += width
-        line(middle, f"{drawn}\n({short(chance)})", short(left), short(ends[2]))
-        mean, y = mean + chance * np.array([left, ends[2]]), y + chance
+        line(middle, f"{drawn}\n({short(chance)})", short(asked), short(ends[2]))
+        mean, y = mean + chance * np.array([asked, ends[2]]), y + chance
     line(1.06, "mean", *map(short, mean))
-    return canvas(ax, title, (-0.24, 1.52), (1.12, -0.18))
+    return canvas(ax, title, (-0.26, 1.52), (1.12, -0.18))
 
 
 # ---------------------------------------------------------------- what it gains
@@ -244,6 +318,23 @@ def draw_gains(drafts, gains, title):
         say(ax, drafts[-1] + 0.3, y[-1] + higher, name, color=color, ha="left")
     ax.set(xlim=(0, 15), ylim=(0, 36), xticks=range(0, 13, 2))
     return plain_frame(ax, title, "drafts in the chain", "more tokens as a block, %")
+
+
+def draw_speeds(curves, title):
+    """The speed-up of a chain over its drafts: forecast, a curve, and seen by the clock, dots.
+
+    curves: {rule: (colour, {drafts: (.., the clock's speed-up or None)})}, of
+    layers_room.forecast. -> Axes
+    """
+    ax = new_axes(height=4)
+    for rule, (color, points) in curves.items():
+        speed = [tokens / price for tokens, price, _ in points.values()]
+        clock = {K: seen for K, (*_, seen) in points.items() if seen}
+        ax.plot([*points], speed, color=color, linewidth=2.5)
+        ax.plot([*clock], [*clock.values()], "o", color=color, markersize=8)
+        say(ax, [*points][-1] + 0.3, speed[-1], rule, color=color, ha="left", fontweight="bold")
+    ax.set(xlim=(3, 15.8), ylim=(1.8, 2.8), xticks=range(4, 13, 2))
+    return plain_frame(ax, title, "drafts in the chain", "speed-up")
 
 
 # ---------------------------------------------------------------- the round of the step page

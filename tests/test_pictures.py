@@ -205,3 +205,11 @@ def test_where_a_path_ends_by_hand():
     ax = layers_pictures.draw_ends([("ab", .25, np.array([.1, .2, .3, .2, .2])),
                                     ("cd", .75, np.array([.2, .2, .1, .3, .2]))], "")
     assert ".60" in texts(ax) and texts(ax)[-2:] == [".525", ".15"]
+
+
+def test_a_layer_as_a_pipe_by_hand():
+    """Of .5 for one node .3 flows, for .1 is all that is wanted of its t; .5 is used by nobody."""
+    ax = plots.new_axes()
+    layers_pictures.draw_layer(ax, {"1": .5}, {"1": ((.4, .6), (.3, .1))}, "")
+    assert {"e: .20", "t: .10", "not wanted", "used by nobody: .50"} < set(texts(ax))
+    assert texts(ax)[-1] == ".30"
