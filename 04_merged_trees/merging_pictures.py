@@ -52,21 +52,18 @@ def draw_trap():
 
 def draw_gains(title, gains, yardstick):
     """How many percent more tokens a method writes than the yardstick, with two standard errors; a
-    line for each method, a colour for each pair of heads.
+    group of bars for each pair of heads.
 
     gains: {pair of heads: {method: (share, error)}}.
     """
-    ax = plots.new_axes(height=4.2)
+    ax, colors = plots.new_axes(height=2.8), (plots.SKY, plots.ORANGE, plots.GREY)
     for i, (pair, found) in enumerate(gains.items()):
-        means, errors = zip(*found.values(), strict=True)
-        color = (plots.ORANGE, plots.BLUE)[i]
-        ax.errorbar(means, [y + i / 3 for y in range(len(means))], xerr=errors, fmt="o",
-                    color=color)
-        ax.text(0.02, i / 3, pair, color=color, va="center", ha="right")
-    ax.axvline(0, color=plots.INK)
-    ax.set(yticks=[y + 0.17 for y in range(len(means))], yticklabels=found,
-           xlabel=f"more tokens a round than {yardstick}")
-    ax.xaxis.set_major_formatter("{x:.0%}")
+        for j, (method, (share, error)) in enumerate(found.items()):
+            y = i * (len(found) + 1) + j
+            ax.barh(y, 100 * share, xerr=100 * error, color=colors[j], ecolor=plots.INK)
+            ax.text(-0.15, y, method, va="center", ha="right")
+        ax.text(8.6, i * (len(found) + 1) + 1, pair, va="center", ha="center", weight="bold")
+    ax.set(yticks=(), xlim=(0, 9.8), xlabel=f"% more tokens than {yardstick}")
     ax.invert_yaxis()
     ax.figure.suptitle(title, x=0.02, ha="left", fontsize=12)
 
