@@ -41,60 +41,62 @@ from tree_attention import Tree, speculate  # chapter 02
 # ---------------------------------------------------------------- the drafter, and its slots
 
 
-def list_letters(ax, x, y, row, count, text_of_token, color):
-    """The best tokens of a distribution, (V,), below each other; a bar is as long as a p."""
-    for rank, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, row.topk(count)),
-                                          strict=True)):
-        name = visible(text_of_token(token)).replace("\\n", NEWLINE)
-        ax.text(x + 0.05, y - 0.42 * rank, f"{name} {two_digits(p)}", va="center", **MONO)
-        ax.barh(y - 0.42 * rank, 0.9 * p, 0.36, left=x + 0.02, color=tint(color, 0.5))
+def list_letters(ax, x, row, text_of_token, color):
+    """The three best tokens of a distribution, (V,), below each other, beside bars of their p."""
+    for rank, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, row.topk(3)), strict=True)):
+        y, name = 4.1 - 0.45 * rank, visible(text_of_token(token)).replace("\\n", NEWLINE)
+        ax.text(x, y, f"{name} {two_digits(p)}", va="center", **MONO)
+        ax.barh(y, 0.32 * p, 0.3, left=x + 0.62, color=tint(color, 0.6))
 
 
-def draw_drafter(context, log_probs, text_of_token, after):
-    """A block of masks goes in, one distribution a slot comes out: its five best tokens. Above
-    slot 2 stands what the target says of its letter -> the Axes.
+def draw_drafter(root, log_probs, text_of_token, after):
+    """A block of masks goes in, one distribution a slot comes out: the best three tokens of two of
+    them. Beside slot 2 stands what the target says of its letter -> the Axes.
 
-    context: the last few tokens, the root as the last; log_probs (L, V): one real pass; after:
-    {a title: a distribution of the target, (V,)}: behind two first letters, and on average.
+    root: a token; log_probs (L, V): one real pass; after: {a title: a distribution of the target,
+    (V,)}: on average, and behind two first letters.
     """
-    *read, root = [visible(text_of_token(token)) for token in context]
     title, probs = "Slot 2 should give the average, and misses it", log_probs.exp()
-    ax = canvas(new_axes(height=5.6), title, (0, len(log_probs) + 1), (-0.5, 6.9))
-    ax.annotate(f"all read the target's hidden states of .. {' '.join(read)}", (2.97, 0.75),
-                (2.97, -0.2), ha="center", arrowprops={"arrowstyle": "->"})
-    draw_cells(ax, 0.8, [root, *["MASK"] * len(probs)], [BLUE, *[SKY] * len(probs)])
+    ax = canvas(new_axes(height=3.7), title, (0, len(probs) + 1.1), (0.1, 5.5))
+    draw_cells(ax, 0.8, [visible(text_of_token(root)), *["MASK"] * len(probs)],
+               [BLUE, *[SKY] * len(probs)])
     ax.text(0.47, 0.65, "root", ha="center", va="top")
+    ax.text(3.5, 0.65, "five slots", ha="center", va="top")
     for slot, row in enumerate(probs, 1):
-        ax.text(slot + 0.47, 4.4, f"$q_{slot}$", ha="center")
-        ax.annotate("", (slot + 0.47, 2.1), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
-        list_letters(ax, slot, 4.1, row, 5, text_of_token, SKY)
-    for x, (says, row) in zip((0.1, 1.9, 4), after.items(), strict=True):
-        ax.text(x + 0.47, 6.5, says, ha="center", color=ORANGE)
-        list_letters(ax, x, 6.15, row, 3, text_of_token, ORANGE)
-    ax.annotate("", (3.9, 5.73), (3.1, 5.73), arrowprops={"arrowstyle": "->"})
-    ax.annotate("", (2.75, 4.55), (4, 5.1), arrowprops={"arrowstyle": "->"})
-    ax.text(3.6, 4.72, "slot 2 should give this")
+        top = 2.9 if slot < 3 else 2.1
+        ax.annotate("", (slot + 0.47, top), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
+        ax.text(slot + 0.47, 4.5 if slot < 3 else 2.2, f"$q_{slot}$", ha="center")
+        if slot < 3:
+            list_letters(ax, slot, row, text_of_token, SKY)
+    ax.text(4.65, 5.05, "the target's second letter", ha="center", color=ORANGE)
+    for x, (says, row) in zip((3.05, 4.15, 5.15), after.items(), strict=True):
+        ax.text(x + 0.45, 4.5, says, ha="center", color=ORANGE)
+        list_letters(ax, x, row, text_of_token, ORANGE)
     return ax
 
 
 # ---------------------------------------------------------------- toys
 
 
-def draw_theorem(title, parts):
-    """Vectors side by side, a bar for t and one for s -> the Axes. parts: {name: ((2,), colour)}:
-    what is told, what is sent; and, apart from these, three terms and their sum."""
-    ax = new_axes(width=8.4, height=3.4)
-    places = 0, 1.2, 2.9, 4.1, 5.3, 6.5
-    for x, sign, (name, (row, color)) in zip(places, "  ++= ", parts.items(), strict=True):
-        ax.text(x + 0.2, -0.68, name, ha="center", va="top")
-        ax.text(x + 0.8, 0.5, sign, ha="center", va="center", size="xx-large")
-        for i, (token, share) in enumerate(zip("ts", row, strict=True)):
-            ax.bar(x + 0.4 * i, share, 0.36, color=tint(color, 0.75))
-            ax.text(x + 0.4 * i, max(share, 0) + 0.03, f"{share:.2f}", ha="center")
-            ax.text(x + 0.4 * i, -0.5, token, ha="center", va="top", **MONO)
-    ax.axhline(0, color=INK, linewidth=1)
-    ax.axvline(2.25, color=GREY, linestyle="--")
-    return canvas(ax, title, (-0.3, 7.2), (-1.05, 1.15))
+def draw_theorem(title, p, more, back):
+    """The text of two tokens, each a bar: p, and on it what the judge lets through beyond it -> the
+    Axes. (2,) each; more: d a; back: what is drawn from r in return, at least 0."""
+    ax = plain_frame(new_axes(height=3.3), title, None, "in the text")
+    for x, (share, extra, drawn) in enumerate(torch.stack([p, more, back], 1).tolist()):
+        kept = share + min(extra, 0)
+        for bottom, height, color, says in (
+                (0, kept, BLUE, ""), (kept, drawn, GREEN, f"from r: +{two_digits(drawn)}"),
+                (kept + drawn, max(extra, 0), RED, f"accepted too often: +{two_digits(extra)}")):
+            ax.bar(x, height, 0.5, bottom, color=tint(color, 0.75))
+            if height and says:
+                ax.text(x + 0.28, bottom + height / 2, says, va="center")
+        if extra < 0:
+            ax.bar(x, -extra, 0.5, kept, color="none", edgecolor=RED, linestyle="--")
+            ax.text(x + 0.28, share - 0.05, f"not sent: -{two_digits(-extra)}", va="center")
+    ax.plot([0, 1], p, "_", color=INK, markersize=62, markeredgewidth=2.4)
+    ax.text(-0.28, float(p[0]), "p ", ha="right", va="center")
+    ax.set(xticks=[0, 1], xticklabels=["t", "s"], xlim=(-0.6, 2.1), ylim=(0, 0.95))
+    return ax
 
 
 def draw_hole(title, rows):
@@ -258,50 +260,53 @@ def draw_stop(masses, contests, top=0.1, most=30):
             va="bottom")
     ax.set(xlim=(0, most + 1), xticks=[1, *stops, most], ylim=(0, top))
     plain_frame(ax, "Stop where the bars sink into the band",
-                "node, in the heap's order", "tokens")
+                "node, in the heap's order", "accepted drafts that it brings")
     return ax
 
 
 # ---------------------------------------------------------------- picked or drawn
 
 
-def draw_depth(picks, chains):
+def draw_depth(picks, best, chains):
     """How often a letter of a draft is accepted, letter by letter -> the Axes.
 
-    picks: (2, L), how many of the heap's nodes a letter has, and how many are accepted; chains:
-    {what the picture says: how often each draft is accepted, (L,)}, three of them.
+    picks, best: (2, L), how many of the heap's nodes and of the best ones a letter has, and how
+    many are accepted; chains: {what the picture says: how often each draft is accepted, (L,)}, two.
     """
-    nodes, kept = picks.tolist()
-    ax, letters = new_axes(height=3.6), range(1, len(nodes) + 1)
-    for (says, accepted), color, line, place in zip(
-            ({f"{sum(nodes):.0f} picks": kept} | chains).items(), (BLUE, RED, GREEN, GREEN),
-            ("-", "-", "-", "--"), ((1.05, 0.1), (4.1, 0.09), (2.6, 0.58), (3.15, 0.18)),
-            strict=True):
-        ax.plot(letters, accepted, line, marker="o", color=color)
-        ax.text(*place, f"{says}: {sum(accepted):.2f}", color=color)
-    ax.set(ylim=(-0.05, 1), xlim=(0.7, 6.6), xticks=letters)
+    (nodes, kept), (_, most) = picks.tolist(), best.tolist()
+    ax, letters = new_axes(height=3.8), range(1, len(nodes) + 1)
+    lines = {f"the heap's {sum(nodes):.0f} picks": kept,
+             f"the best {sum(nodes):.0f} picks there are": most} | chains
+    for (says, accepted), color, line in zip(lines.items(), (BLUE, BLUE, RED, GREEN),
+                                             ("-", "--", "-", "-"), strict=True):
+        ax.plot(letters, accepted, line, marker="o", color=color,
+                label=f"{says}: {sum(accepted):.2f}")
+    ax.legend(loc="upper right", labelcolor="linecolor", frameon=False, reverse=True)
+    ax.set(ylim=(-0.05, 1.03), xlim=(0.7, 6.6), xticks=letters)
     for i, n in zip(letters, nodes, strict=True):
         ax.text(i, -0.17, f"{n:.1f}", color=BLUE, ha="center", va="top")
-    ax.text(5.3, -0.17, "rows sent", color=BLUE, va="top")
-    return plain_frame(ax, "Reading on carries draws deeper",
-                       "\nletter of the draft", "accepted")
+    ax.text(5.3, -0.17, "rows of the heap", color=BLUE, va="top")
+    return plain_frame(ax, "Picks win the first letter, draws the ones behind",
+                       "\nletter of the draft", "this letter accepted")
 
 
 DRAFTED = {  # of section 8's map: a curve's family, style, side, method, {size: its label}
-    "head: draws": ("one head", "o-", 1, "03 one head, chain of {}", {n: n for n in (4, 6, 8, 12)}),
-    "head: 4, 8, 16 picks": ("one head", "o--", 1, "03 one head, {} nodes",
-                             {4: "", 8: " ", 16: "  "}),
-    "": ("block drafter", "o", 1, "05 slots, drawn chain of {}", {3: "our pass: 3 draws"}),
-    " ": ("block drafter", "o--", -1, "05 DDTree, {} nodes",
-          {7: "our pass: 7, 15 picks", 15: ""}),
+    "head: 4, 8, 12 draws": ("one head", "o-", 1, "03 one head, chain of {}",
+                             {4: "", 8: " ", 12: "  "}),
+    "4-gram: 4, 8 draws": ("4-gram", "o-", -1, "02 4-gram, chain of {}", {4: "", 8: " "}),
+    "": ("block drafter", "o", 1, "05 slots, drawn chain of {}", {3: ""}),
+    "4, 8, 16 picks": ("one head", "o--", 1, "03 one head, {} nodes", {4: "", 8: " ", 16: "  "}),
+    " ": ("4-gram", "o--", 1, "05 4-gram, {} nodes", {4: "4, 8, 16 picks", 8: "", 16: " "}),
+    "  ": ("block drafter", "o--", -1, "05 DDTree, {} nodes",
+           {7: "our pass: 3 draws, 7 and 15 picks", 15: ""}),
 }
 
 
 def draw_drafted(found, T=1):
-    """On the map: two drafters, each with picks and with draws -> the Axes. found: a stored
+    """On the map: three drafters, each with draws and with picks -> the Axes. found: a stored
     contest."""
     fast = speedups(found, T)
-    return maps.draw_lines("The head's draws climb; more picks do not", {
+    return maps.draw_lines("Draws climb; more picks do not", {
         name: (maps.FAMILIES[family], style, side, {
             label: fast[method.format(n)][:2] for n, label in labels.items()})
         for name, (family, style, side, method, labels) in DRAFTED.items()},
@@ -320,20 +325,26 @@ def fastest(found, loop, trees):
                if line.get("loop") == loop and (nodes := size(line["budget"])))
 
 
-AT_ZERO = {  # in chapter 02's loop a drafter's heap, one shape and chain; its chain in 01's
-    "our pass": ("DDTree, {} nodes", "fixed tree of the same pass, {} nodes",
-                 "block chain of {}, the favourites", ""),
-    "small GPT": ("", "picked tree {}, 57K GPT", "picked tree {}, 57K GPT", "chain of {}, 57K GPT"),
-    "4-gram": ("4-gram, {} nodes", "", "4-gram, the heap's chain of {}", "chain of {}, 4-gram"),
-    "head": ("one head, deep, {} nodes", "", "one head, chain of {}",
+AT_ZERO = {  # a drafter's best tree and chain in chapter 02's loop, and its chain in 01's
+    "our pass": ("DDTree, {} nodes", "block chain of {}, the favourites", ""),
+    "small GPT": ("picked tree {}, 57K GPT", "picked tree {}, 57K GPT", "chain of {}, 57K GPT"),
+    "4-gram": ("4-gram, {} nodes", "4-gram, the heap's chain of {}", ""),
+    "head": ("one head, deep, {} nodes", "one head, chain of {}",
              "one head, chain of {}, chapter 01's loop"),
 }
 
 
 def at_zero(found):
     """The rows of a table: speed-ups at temperature 0, each loop at its fastest size."""
-    return [[who, *("{:.2f}x ({})".format(*fastest(found, loop, column == 1)) if loop else ""
+    return [[who, *("{:.2f}x ({})".format(*fastest(found, loop, column == 0)) if loop else "-"
                     for column, loop in enumerate(loops))] for who, loops in AT_ZERO.items()]
+
+
+def equal_rows(found, sizes=(7, 15, 31)):
+    """The rows of a table: at temperature 0, with equal nodes, the heap beside one shape."""
+    fast = speedups(found, 0)
+    return [[n, *("{:.2f}, {:.2f}x".format(*fast[method.format(n)][::2]) for method in (
+        "05 DDTree, {} nodes", "05 fixed tree of the same pass, {} nodes"))] for n in sizes]
 
 
 def step_round(args, dataset, device, prompt):

@@ -589,13 +589,16 @@ def picked_reading(target, ngram, text, budget, length, reads=True):
 
 @torch.inference_mode()
 def picked_by_slot(network, text, budget=12):
-    """How many of the heap's nodes a slot has, and how many of these are accepted, expected by the
-    target at temperature 1 -> (2, L). text: token ids, the root last; one pass behind it."""
-    log_probs = one_pass(network, text)
-    tree = best_first_tree(text[-1], marginal_children(log_probs), budget)
-    masses = target_masses(network.target, text, tree)
-    slot = torch.nn.functional.one_hot(tree.depths[1:] - 1, len(log_probs)).to(masses)
-    return torch.stack([torch.ones_like(masses), masses]) @ slot
+    """How many nodes each letter has, and how many of these are accepted, expected by the target at
+    temperature 1: in the heap's tree, and in the best there is -> (2, 2, L). text: token ids, the
+    root last; one pass behind it."""
+    target, log_probs, found = network.target, one_pass(network, text), []
+    for tree in (best_first_tree(text[-1], marginal_children(log_probs), budget),
+                 oracle_tree(target, text, budget, len(log_probs))):
+        masses = target_masses(target, text, tree)
+        letter = torch.nn.functional.one_hot(tree.depths[1:] - 1, len(log_probs)).to(masses)
+        found.append(torch.stack([torch.ones_like(masses), masses]) @ letter)
+    return torch.stack(found)
 
 
 @torch.inference_mode()

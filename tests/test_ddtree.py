@@ -163,6 +163,10 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
         assert [values[n] for values in found["heap"]] == pytest.approx(
             [surrogate(heap, log_probs), float(wrong.target_masses(target, text, heap).sum())])
         assert found["best"][1][n] >= found["heap"][1][n] - 1e-9
+    by_letter = wrong.picked_by_slot(network, text, 6)
+    assert by_letter.sum(-1) == pytest.approx(torch.tensor(
+        [[6, found[tree][1][6]] for tree in ("heap", "best")]))
+    assert by_letter[0, 0, :2].tolist() == [(heap.depths == depth).sum() for depth in (1, 2)]
     first, second = (torch.minimum(torch.stack(probs), q) for q in log_probs[:2].exp())
     kept = [float(first[0].sum()), float(first[0] @ second[1:].sum(-1))]  # by p/q, all draws
     reader = SimpleNamespace(after=lambda context: torch.zeros(target.config.vocab_size))
