@@ -1,5 +1,5 @@
-"""Pictures of this chapter: a rule as water in pipes, a chain with its numbers, one round under two
-rules, where a path ends, what a rule adds.
+"""Pictures of this chapter: a rule as water in pipes, one round under two rules, where a path ends,
+what a rule adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows or is missing; hatched is
 what was drawn and is never looked at.
@@ -145,53 +145,6 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
 # ---------------------------------------------------------------- a chain
 
 
-def draw_bar(ax, y, parts, height, color, write, strong=(), above=False):
-    """A bar of length 1, cut into parts: {name: width}, those that are seen with both written in
-    them; write: of a width, its text; strong: the names in full colour; above: a name too long for
-    its part stands above it."""
-    at = 0.0
-    for name, width in parts.items():
-        full = name in strong
-        ax.barh(y, width, height, at, color=tint(color, 1 if full else 0.4), edgecolor="white",
-                linewidth=width > 0.02)
-        if above and 0.03 < width < 0.1:
-            say(ax, at + width, y - 0.75 * height, f"{name} {write(width)}", ha="right")
-        elif width > 0.025:
-            say(ax, at + width / 2, y, f"{name}\n{write(width)}" if width > 0.1 else name,
-                color="white" if full else INK,
-                rotation=0 if width > 0.02 * len(name) else 90)
-        at += width
-
-
-def draw_chain(names, rows, ends, title):
-    """A chain with its numbers, and below it a bar for each rule: where does the path end?
-
-    names: of the root and the drafts; rows: {what: a number for each}; ends: {rule: P[the path
-    ends at each]}, of which the last is in blue; the last draft is in full colour.
-    """
-    ax, x = new_axes(height=4.4), np.linspace(0.04, 0.96, len(names))
-    ax.annotate("", (0.04, -0.42), (0.96, -0.42), arrowprops={"arrowstyle": "->", "color": FAINT})
-    say(ax, 0.5, -0.62, "asked from its end", color=FAINT)
-    ax.plot(x, 0 * x, color=GREY, linewidth=1.2, zorder=1)
-    for place, name in zip(x, names, strict=True):
-        draw_node(ax, (place, 0), name, GREY)
-    for y, (what, numbers) in enumerate(rows.items(), 1):
-        say(ax, -0.06, 0.42 * y, what, ha="right")
-        for place, number in zip(x, numbers, strict=True):
-            say(ax, place, 0.42 * y, two_digits(number))
-    y = 0.42 * len(rows) + 1.25
-    say(ax, -0.06, y - 0.5, "the path ends at", ha="left", color=FAINT)
-    say(ax, 1.14, y - 0.75, "drafts\naccepted", color=FAINT)
-    for color, (rule, parts) in zip((GREY, BLUE), ends.items(), strict=True):
-        kept = sum(i * part for i, part in enumerate(parts))
-        draw_bar(ax, y, dict(zip(names, parts, strict=True)), 0.62, color, two_digits,
-                 (names[-1],), above=True)
-        say(ax, -0.06, y, rule, ha="right")
-        say(ax, 1.14, y, two_digits(kept), fontsize=17, fontweight="bold")
-        y += 0.8
-    return canvas(ax, title, (-0.3, 1.24), (y - 0.1, -0.85))
-
-
 def draw_round(names, coins, rules, title):
     """One round of a chain under several rules, with the same coins: which drafts are asked, and
     what comes of them.
@@ -215,7 +168,7 @@ def draw_round(names, coins, rules, title):
         n = len(names) - stop if backwards else stop
         asked = [i >= n - 1 if backwards else i <= n for i in range(len(names))]
         row(y, rule, [""] * len(x), {"fontweight": "bold"})
-        say(ax, len(names) + 0.75, y, n, color=BLUE, fontsize=17, fontweight="bold")
+        say(ax, 1.14 * len(names) + 0.35, y, n, color=BLUE, fontsize=17, fontweight="bold")
         for i, name in enumerate(names):
             color = BLUE if i < n else RED if asked[i] else FAINT
             ax.text(x[i], y, name, ha="center", va="center", family="monospace", color=color if
@@ -225,8 +178,8 @@ def draw_round(names, coins, rules, title):
         row(y + 0.85, "asked " + ("from the end" if backwards else "from the root"), [
             ("yes" if yes[i] else "no") if asked[i] else "" for i in range(len(names))], {})
         y += 1.6
-    say(ax, len(names) + 0.75, 0, "drafts\naccepted", color=FAINT)
-    return canvas(ax, title, (-2.6, len(names) + 1.3), (y - 0.4, -0.4))
+    say(ax, 1.14 * len(names) + 0.35, 0, "drafts\naccepted", color=FAINT)
+    return canvas(ax, title, (-0.55 * len(names) - 0.4, 1.3 * len(names) + 0.4), (y - 0.4, -0.4))
 
 
 def short(p):

@@ -259,10 +259,27 @@ def load_gains():
     return json.loads((MEASURED / "chains" / "gains.json").read_text(encoding="utf-8"))
 
 
-def without_luck(fast):
-    """Chains on the map at T = 1: the tokens of load_gains, which no coin and few texts decide; the
-    prices of one hour in chapter 01's loop, its `speedups` -> {(drafter, rule): {drafts: (tokens,
-    price)}}."""
+def tokens_of_text(tokens, K, length):
+    """Tokens a round of K drafts, if the text stops at `length`: its last round is cut there.
+
+    tokens: those of a text without an end, of 0, 1, .. drafts. Draft j is accepted in tokens[j] -
+    tokens[j - 1] of the rounds: under both rules no matter how many drafts lie behind it. Example:
+    tokens (1, 1.5), K 1, length 2: 4 / 3.
+    """
+    reached = [1.0, *np.diff(tokens[:K + 1]), 0.0]  # a round writes at least 1, 2, .. tokens
+    chances, rounds = -np.diff(reached), [0.0]  # rounds: of a text of 0, 1, .. tokens, on average
+    for left in range(1, length + 1):
+        rounds.append(1 + sum(chance * rounds[max(left - j, 0)]
+                              for j, chance in enumerate(chances, 1)))
+    return length / rounds[length]
+
+
+def forecast(fast, length=63):
+    """What chains of 4 to 12 drafts promise at T = 1, in texts of `length` tokens behind the
+    prefill's: the tokens of load_gains, which no coin and few texts decide, cut at the text's end;
+    the prices of one hour in chapter 01's loop, its `speedups`, and straight lines between them.
+    -> {(drafter, rule): {drafts: (tokens, price, the speed-up that the clock saw, None between)}}.
+    """
     found, points = load_gains()["drafters"], {}
     for who, *names in (
             ("57K GPT", "01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
@@ -270,8 +287,11 @@ def without_luck(fast):
             ("one head", "03 one head, chain of {}, chapter 01's loop",
              "06 one head, chain of {}, block verification")):
         for rule, name in zip(("token by token", "as a block"), names, strict=True):
-            points[who, rule] = {K: (found[who][rule][K], fast[name.format(K)][1])
-                                 for K in (4, 8, 12) if name.format(K) in fast}
+            timed = {K: fast[name.format(K)] for K in (4, 8, 12) if name.format(K) in fast}
+            points[who, rule] = {K: (
+                tokens_of_text(found[who][rule], K, length),
+                float(np.interp(K, [*timed], [price for _, price, *_ in timed.values()])),
+                timed[K][2] if K in timed else None) for K in range(4, max(timed, default=0) + 1)}
     return points
 
 
@@ -403,22 +423,48 @@ def written(found, p):
                    float(p[[*text]].prod())) for text in product(range(len(p)), repeat=2)}
 
 
-def check(rule, p, q):
-    """Print what a rule writes and accepts, see on_two_drafts, of the tokens e and t; and how far
-    chapter 01's loop with it is from plain decoding, on two pairs of random models."""
-    found, biases = on_two_drafts(rule, p, q), []
+def bias_in_the_loop(rule):
+    """How far chapter 01's loop with this rule is from plain decoding, on two pairs of random
+    models."""
+    biases = []
     # Two rounds; and three tokens, since a residual of two has only one of them.
     for V, rounds, tokens in ((2, 2, 5), (3, 1, 4)):
         drafter = ToyDraft(ToyModel(99, V, scale=2.0))
         biases.append(loop_bias(lambda target, dice, drafter=drafter: speculate_chain(
             target, drafter, [0, 1], 2, Sampler(1), dice, rule), Sampler(1), rounds, tokens,
             ToyModel(5, V)))
+    return max(biases)
+
+
+def both_accepted(found, q):
+    """In what share of the rounds whose first draft is t, both are accepted; found: of
+    on_two_drafts."""
+    return sum(chance for (drafts, _, n), chance in found if drafts[0] and n == 2) / float(q[1])
+
+
+def drafts_accepted(found):
+    """How many, on average; found: of on_two_drafts."""
+    return sum(chance * n for (*_, n), chance in found)
+
+
+def check(rule, p, q):
+    """Print what a rule writes and accepts, see on_two_drafts, of the tokens e and t; and its
+    bias_in_the_loop."""
+    found = on_two_drafts(rule, p, q)
     for text, (share, plain) in written(found, p).items():
         print("".join("et"[x] for x in text), f"is written with {share:.2f}, plain: {plain:.2f}")
-    both = sum(chance for (drafts, _, n), chance in found if drafts[0] and n == 2)
-    print(f"if t is first, both are accepted with {both / q[1]:.2f}")
-    print(f"drafts accepted on average: {sum(chance * n for (_, _, n), chance in found):.2f}")
-    print("the loop, vocabularies of 2 and 3 tokens, total variation: " + exactly(max(biases)))
+    print(f"if t is first, both are accepted with {both_accepted(found, q):.2f}")
+    print(f"drafts accepted on average: {drafts_accepted(found):.2f}")
+    print("the loop, vocabularies of 2 and 3 tokens, total variation: "
+          + exactly(bias_in_the_loop(rule)))
+
+
+def compare(rules, p, q):
+    """Print the last three lines of `check` for each rule, as a table. rules: {name: rule}"""
+    found = {name: on_two_drafts(rule, p, q) for name, rule in rules.items()}
+    cli.print_table(["", "both, if t is first", "drafts accepted", "total variation"], [
+        [name, f"{both_accepted(found[name], q):.2f}", f"{drafts_accepted(found[name]):.2f}",
+         exactly(bias_in_the_loop(rule))] for name, rule in rules.items()])
 
 
 def exactly(bias):
@@ -435,7 +481,7 @@ def print_wrong(rules, p, q):
     for name, rule in rules.items():
         found = on_two_drafts(rule, p, q)
         rows.append([name, exactly(sum(abs(a - b) for a, b in written(found, p).values()) / 2),
-                     f"{sum(chance * n for (*_, n), chance in found):.2f}"])
+                     f"{drafts_accepted(found):.2f}"])
     cli.print_table(["", "total variation", "drafts accepted"], rows)
 
 

@@ -189,8 +189,19 @@ def test_gains_by_length_by_hand_and_as_stored():
         for K in 2, 3, 4, 6, 8, 12:
             assert "| {:.2f}, {:.2f} | {:+.1f}% ({:.1f}) |".format(
                 *(column[K] for column in [*line.values()][1:])) in results
-    assert bench.without_luck({"06 chain of 4, block verification": (3, 2)})[
-        "57K GPT", "as a block"] == {4: (3.1361, 2)}
+
+
+def test_a_forecast_knows_where_a_text_ends():
+    """A half of the rounds writes two tokens. A text of two: two rounds or one, 1.5 on average."""
+    assert bench.tokens_of_text([1, 1.5], 1, 2) == pytest.approx(4 / 3)
+    assert bench.tokens_of_text([1, 1.5, 1.75], 2, 1) == 1
+    assert bench.tokens_of_text([1, 1.5, 1.75], 2, 20000) == pytest.approx(1.75, 1e-3)
+    name = "06 chain of {}, block verification"
+    found = bench.forecast({name.format(4): (3, 2, 1.5), name.format(8): (4, 3, 1.6)}, 20000)
+    points = found.pop(("57K GPT", "as a block"))
+    assert [*points] == [4, 5, 6, 7, 8] and not any(found.values())
+    assert points[4] == pytest.approx((3.1361, 2, 1.5), 1e-3)
+    assert points[6][1] == pytest.approx(2.5) and points[6][2] is None
 
 
 def test_twice_as_many_on_every_chain_is_a_gain_without_an_error(monkeypatch):
@@ -237,6 +248,10 @@ def test_the_lessons_check_by_hand(capsys):
     assert "et is written with 0.09, plain: 0.09" in out
     assert "if t is first, both are accepted with 0.12\ndrafts accepted on average: 0.96\n" in out
     assert out.endswith("total variation: 0\n")
+    bench.compare({"one": accept, "block": block_verification}, p2, q2)
+    out = capsys.readouterr().out.split("\n")
+    assert out[2].split() == ["one", "0.12", "0.96", "0"]
+    assert out[3].split() == ["block", "0.20", "1.00", "0"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

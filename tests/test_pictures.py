@@ -207,6 +207,17 @@ def test_where_a_path_ends_by_hand():
     assert ".60" in texts(ax) and texts(ax)[-2:] == [".525", ".15"]
 
 
+def test_one_round_under_two_rules_by_hand():
+    """Its first no ends a chain from the root; from the end the last yes does, here the second."""
+    ax = layers_pictures.draw_round("abc", (.5, .1, .9), {
+        "root": ("p", (.4, 1, 1), False), "end": ("h", (0, .2, .3), True)}, "")
+    said = texts(ax)
+    assert said.count("no") == 2 and said.count("yes") == 1
+    assert [x for x in said if x in ("0", "2", "root", "end")].count("2") == 1
+    colors = [t.get_bbox_patch().get_facecolor()[:3] for t in ax.texts if t.get_bbox_patch()]
+    assert colors[3] == colors[4] != colors[5] == colors[0] != colors[1] == colors[2]
+
+
 def test_a_layer_as_a_pipe_by_hand():
     """Of .5 for one node .3 flows, for .1 is all that is wanted of its t; .5 is used by nobody."""
     ax = plots.new_axes()
