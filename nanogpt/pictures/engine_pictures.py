@@ -1,4 +1,4 @@
-"""What the lesson on the engine draws: a forward's rows, pages, prices, the gain."""
+"""What the lesson on the engine draws: a forward's rows, pages, records, prices."""
 
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
@@ -9,10 +9,11 @@ from nanogpt.pictures.plots import (
     MONO,
     NEWLINE,
     ORANGE,
+    RED,
+    SKY,
     canvas,
     draw_cells,
     new_axes,
-    plain_frame,
     plt,
     tint,
     visible,
@@ -88,36 +89,57 @@ def draw_pages(seen, size, text_of, who):
                   (-0.3, len(seen.table) * width), (-2.2, 2))
 
 
+def draw_line_up(records, text_of):
+    """The records of several engines, a row for each: how far p and q are from their replay, round
+    by round; how often the drafts were q's favourite; how its texts begin.
+
+    records: {name: (a list of Recorded for each seed, the Replays of the first)}; text_of(token).
+    """
+    axes = iter(new_axes(height=0.3 + 0.7 * len(records), columns=4, rows=len(records)))
+    says = ("p off,\nby round", "q off,\nby round", "favourite:\nsaid, drafted",
+            "two texts;\ndrafts a round")
+    for name, (texts, replays) in records.items():
+        row = [next(axes) for _ in says]
+        for ax, off in zip(row, ("p_off", "q_off"), strict=False):
+            ax.bar(range(len(replays)), [max(getattr(one, off), default=0) for one in replays],
+                   color=RED)
+            ax.set(ylim=(0, 1), xlim=(-1, len(replays)), xticks=[], yticks=[])
+        row[0].set_ylabel(name, rotation=0, va="center", labelpad=9)
+        rounds = sum(texts, [])
+        drafts = [pair for one in rounds for pair in zip(one.drafted, one.draft_probs, strict=True)]
+        shares = [sum(float(q.max()) for _, q in drafts) / len(drafts),
+                  sum(int(q.argmax()) == token for token, q in drafts) / len(drafts)]
+        bars = row[2].barh((1, 0), shares, color=(SKY, GREY))
+        row[2].bar_label(bars, [f"{share:.2f}"[1:] for share in shares], padding=2, fontsize=9)
+        canvas(row[2], "", (0, 1.3), (-0.6, 1.6))
+        begins = ["".join(visible(text_of(token)) for one in made for token in one.tokens)[:13]
+                  for made in texts[:2]]
+        a_round = f"{len(drafts) / len(rounds):.1f} a round"
+        row[3].text(0, 0.5, "\n".join([*begins, a_round]), va="center", fontsize=9, **MONO)
+        canvas(row[3], "", (0, 1), (0, 1))
+        if name == next(iter(records)):
+            for ax, say in zip(row, says, strict=True):
+                ax.set_title(say, fontsize=9)
+    row[0].figure.suptitle("The records of seven engines: who is wrong?", x=0.02, ha="left",
+                           fontsize=plt.rcParams["axes.titlesize"])
+    return row
+
+
 def draw_prices(parts):
-    """A round with four drafts, in plain rounds of the same readers; a bar for each number of them.
+    """One reader's part of a round with eight drafts, in milliseconds; a bar for each crowd.
 
     parts: {readers: the milliseconds of his share of what is paid once, his own, his drafts'}.
     """
-    ax, says = new_axes(height=2.6), ("paid once", "for the reader", "for four drafts")
+    ax, says = new_axes(height=2.5), ("paid once", "for the reader", "for eight drafts")
     for y, (n, ms) in enumerate(parts.items()):
-        left, plain = 0.0, sum(ms[:2])
+        left = 0.0
         for i, part in enumerate(ms):
-            bar = ax.barh(y, part / plain, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
-                          edgecolor="white", label=None if y else says[i])
-            ax.bar_label(bar, [f"{part / plain:.2f}"[1:]], label_type="center", fontsize=9)
-            left += part / plain
-        ax.text(0, y - 0.32, f"{n} reader{'s' * (n > 1)}", va="bottom")
-        ax.text(left + 0.02, y, f"{left:.2f} plain rounds", va="center", fontsize=10)
+            ax.barh(y, part, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
+                    edgecolor="white", label=None if y else says[i])
+            left += part
+        ax.text(0, y - 0.32, f"one of {n} readers" if n > 1 else "1 reader", va="bottom")
+        ax.text(left + 0.08, y, f"drafts {ms[2]:.1f} ms, all else {sum(ms[:2]):.1f}", va="center",
+                fontsize=10)
     ax.legend(loc="lower center", ncols=3, fontsize=9, frameon=False, handlelength=1)
-    return canvas(ax, "Four drafts look small alone, and large in a crowd", (0, 2.5),
+    return canvas(ax, "A crowd shares what is paid once, and hardly its drafts", (0, 8.6),
                   (y + 0.9, -0.75))
-
-
-def draw_gains(title, lines):
-    """What drafts are worth in larger and larger crowds -> the Axes.
-
-    lines: {name: {readers: (times as many tokens as without drafts, drafts)}}.
-    """
-    ax = plain_frame(new_axes(height=3.4), title, "readers", "times as many tokens")
-    styles = ("ko-", "center"), ("kD:", "bottom"), ("C5s-", "top"), ("C4^-", "center")
-    for (name, gains), (style, va) in zip(lines.items(), styles, strict=True):
-        best, _ = zip(*gains.values(), strict=True)
-        ax.plot([*gains], best, style)
-        ax.text(33, best[-1], name, va=va, fontsize=9)
-    ax.set(ylim=1, xlim=(0, 49), xticks=(1, 4, 8, 16, 32))  # below 1 drafts would not pay
-    return ax
