@@ -6,16 +6,19 @@ Blue is what is accepted, grey what is rejected, orange the target's own, light 
 from matplotlib.patches import Rectangle
 
 from chain_room import LOOPS, foretold
-from nanogpt.does_it_pay import tau_error, taus
+from nanogpt.does_it_pay import speedups, tau_error, taus
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES
+from nanogpt.pictures.maps import FAMILIES, draw_lines
 from nanogpt.pictures.plots import (
     BLUE,
+    GREEN,
     GREY,
     INK,
     MONO,
     NEWLINE,
     ORANGE,
+    PURPLE,
+    SKY,
     canvas,
     new_axes,
     plain_frame,
@@ -95,8 +98,47 @@ def draw_foretold(found, alphas):
         plain_frame(ax, family, "K, drafts a round")
     panels[0].set_ylabel("tau")
     panels[0].figure.suptitle(
-        f"One number (lines) foretells tau (dots) within {worst:.0%}", x=0.02, ha="left")
+        f"One number (lines) foretells tau (dots) within {worst:.0%}, T = 1", x=0.02, ha="left")
     return panels
+
+
+def draw_lengths(found, chosen):
+    """Longer and longer chains on the map, at T = 1; a ring: the length that is chosen. -> Axes
+
+    found: a stored contest; chosen: {family: ({length: its method}, the chosen length)}.
+    """
+    fast, lines = speedups(found, 1), {}
+    for (family, (chains, _)), side in zip(chosen.items(), (-1, 1), strict=True):
+        lines[family] = FAMILIES[family], "o-", side, {
+            str(K): fast[name][:2] for K, name in chains.items()}
+    steepest = [max(fast[name][2] for name in chains.values()) for chains, _ in chosen.values()]
+    ax = draw_lines("The top is flat: neighbours tie (T = 1)", lines, (0, 2.6, 0, 4.8),
+                    rays=(1, 1.5), dashed=steepest)
+    for chains, K in chosen.values():
+        tokens, price, _ = fast[chains[K]]
+        ax.plot(price, tokens, "o", color=INK, markersize=13, fillstyle="none", zorder=5)
+    return ax
+
+
+def draw_speeds(found, drafters):
+    """What drafters gain at T = 1 in a stored contest. -> Axes
+
+    drafters: {what it is called: (its method judged one by one, and as a block)}.
+    """
+    ax, fast, colors = new_axes(height=2.4), speedups(found, 1), (PURPLE, GREEN, SKY)
+    for y, ((name, ways), color) in enumerate(zip(drafters.items(), colors, strict=True)):
+        one, block = (fast[method][2] for method in ways)
+        ax.barh(y, block, 0.6, color=tint(color, 0.35))
+        ax.barh(y, one, 0.6, color=tint(color, 0.8))
+        ax.text(0.06, y, name, va="center")
+        ax.text(block + 0.05, y, f"{one:.2f}x, as a whole {block:.2f}x", va="center")
+    ax.axvline(1, color=INK, linewidth=1.5)
+    ax.text(1.03, len(drafters) - 0.5, "plain decoding", va="center")
+    ax.set(yticks=[], ylim=(len(drafters) - 0.1, -0.4), xlim=(0, 4),
+           xlabel="speed-up = letters a round / price of a round")
+    ax.spines["left"].set_visible(False)
+    ax.set_title("Guesses judged one by one, or as a whole (pale)")
+    return ax
 
 
 def step_round(args, dataset, device, prompt):
