@@ -1,4 +1,4 @@
-"""How did the draft come? What chapter 01's rule writes if it is told the wrong answer.
+"""What chapter 01's rule writes if it is told a q that is not the law of its drafts.
 
 A draft comes by some law: drawn from a distribution, chosen for sure, drawn and sometimes hidden.
 q'(x) is the probability that x is sent to the judge; with h = 1 - sum(q') nothing is sent, and the
