@@ -116,30 +116,6 @@ def drawn_chances(target_logits, draft_logits, T):
     return float(torch.minimum(p, q).sum(-1).mean()), float(second.sum(-1).mean())
 
 
-def raced(p, q, children, draws=50):
-    """Draws as races: each token has an exponential time E, and the smallest E / p wins. Target and
-    drafter use the same times, and the first so many of the drafter's race are its children. How
-    often is the target's winner the first, one of the first two, ..? p, q (n, V) -> the means over
-    n places and the draws, a list."""
-    hits, generator = torch.zeros(children), torch.Generator().manual_seed(0)
-    for _ in range(draws):
-        times = torch.empty_like(p).exponential_(generator=generator)
-        guesses = (times / q).topk(children, largest=False).indices
-        hits += (guesses == (times / p).argmin(-1, keepdim=True)).cumsum(-1).float().mean(0)
-    return (hits / draws).tolist()
-
-
-def accepted(target_logits, draft_logits, T):
-    """How often is the one child, or one of two, accepted at temperature T > 0? -> {how they come
-    and are judged: two means over n places}. (n, V) each."""
-    p, q = (Sampler(T)(logits) for logits in (target_logits, draft_logits))
-    first, second = drawn_chances(target_logits, draft_logits, T)
-    best = p.gather(1, q.topk(2).indices).mean(0)
-    return {"drawn, p/q and multi-round": (first, first + second),
-            "raced with the target's times, the walk": raced(p, q, 2),
-            "picked, the walk": best.cumsum(0).tolist()}
-
-
 # ---------------------------------------------------------------- what goes wrong
 
 SEES = "mask[row] |= mask[parents[row]]"
