@@ -633,10 +633,12 @@ def name_slip(blank, cases, seen, failed):
     for sentence, slip in slips.items():
         if sentence in lost:
             continue
-        does = behaviour(blank, slip, cases)
-        if all(same(does[case], seen[case]) for case in cases):
+        def same_on(case, slip=slip):
+            return same(behaviour(blank, slip, {case: cases[case]})[case], seen[case])
+
+        if all(map(same_on, cases)):  # most slips differ on the first or second
             return f"\n    This is what you get when {sentence}.{note}"
-        if failed and seen[failed] not in (0, 1) and same(does[failed], seen[failed]):
+        if failed and seen[failed] not in (0, 1) and same_on(failed):
             alike.append(sentence)
     if len(alike) == 1:
         return f"\n    Here, this is what you get when {alike[0]}.{note}"
