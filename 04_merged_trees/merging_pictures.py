@@ -1,4 +1,4 @@
-"""The chapter's pictures: the trap, the trie of two heads' trees, what it gains, a real round.
+"""The chapter's pictures: the trap, the trie of two heads' trees, a real round.
 
 Green is head 1 and pink head 2, half and half what both guessed; blue is the accepted path, orange
 the target's own token, red the mistake.
@@ -48,24 +48,6 @@ def draw_trap():
     ax.yaxis.tick_right()
     ax.set(xticklabels=("1st: a", "1st: b, c"), yticks=(0.75, 0.25), yticklabels=(
         "2nd: a", "2nd: b, c"))
-
-
-def draw_gains(title, gains, yardstick):
-    """How many percent more tokens a method writes than the yardstick, with two standard errors; a
-    group of bars for each pair of heads.
-
-    gains: {pair of heads: {method: (share, error)}}.
-    """
-    ax, colors = plots.new_axes(height=2.8), (plots.SKY, plots.ORANGE, plots.GREY)
-    for i, (pair, found) in enumerate(gains.items()):
-        for j, (method, (share, error)) in enumerate(found.items()):
-            y = i * (len(found) + 1) + j
-            ax.barh(y, 100 * share, xerr=100 * error, color=colors[j], ecolor=plots.INK)
-            ax.text(-0.15, y, method, va="center", ha="right")
-        ax.text(8.6, i * (len(found) + 1) + 1, pair, va="center", ha="center", weight="bold")
-    ax.set(yticks=(), xlim=(0, 9.8), xlabel=f"% more tokens than {yardstick}")
-    ax.invert_yaxis()
-    ax.figure.suptitle(title, x=0.02, ha="left", fontsize=12)
 
 
 def draw_trie(trees, scores, trie):
