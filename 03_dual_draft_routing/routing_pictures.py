@@ -23,9 +23,9 @@ from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
 
-COLORS = {"one head for both": BLUE, LETTERS: INK, "the surer head": ORANGE, SO_FAR: SKY,
-          PROMPT: RED, NGRAM: PURPLE}  # and FAINT for who is no router
-LINES = [*COLORS][:5]  # in draw_found
+COLORS = {"one head for both": BLUE, LETTERS: INK, "the surer head": ORANGE, PROMPT: RED,
+          SO_FAR: SKY, NGRAM: PURPLE}  # and FAINT for who is no router
+LINES = [*COLORS][:4]  # in draw_found
 
 
 def draw_wager(title, found, names):
@@ -47,8 +47,8 @@ def draw_wager(title, found, names):
 
 
 def draw_found(title, found):
-    """How much more each router writes than the one that knows the kind, against how long the text
-    keeps to a kind, with two standard errors -> the Axes. found: of routing_room.replayed."""
+    """What each router loses to the one that knows the kind, against how long the text keeps to a
+    kind, with two standard errors -> the Axes. found: of routing_room.replayed."""
     ax = new_axes(height=3.8)
     for i, name in enumerate(LINES):
         color, xs = COLORS[name], [x + 0.06 * (i - 2) for x in range(len(STRETCHES))]
@@ -60,25 +60,7 @@ def draw_found(title, found):
     ax.set(xticks=range(len(STRETCHES)), xticklabels=STRETCHES, xlim=(-0.3, 4.8),
            yticks=(-15, -10, -5, 0))
     return plain_frame(ax, title, "tokens until the kind changes",
-                       "% more than who knows the kind")
-
-
-def draw_taught(title, pairs, one_head):
-    """Tokens a round of the better head alone, and of the surer of both -> the Axes.
-
-    pairs: {whose: [(alone, surer) of each training]}; one_head: what it writes without a choice, in
-    each training."""
-    ax = new_axes(height=3)
-    for x, (name, trainings) in enumerate(pairs.items()):
-        for writes in trainings:
-            ax.plot([2 * x, 2 * x + 1], writes, color=ORANGE, marker="o")
-        ax.text(2 * x + 0.5, 2.12, name, ha="center")
-    for writes in one_head:
-        ax.axhline(writes, color=BLUE, linewidth=1)
-    ax.text(-0.1, max(one_head) + 0.015, "one head for both", color=BLUE)
-    ax.set(xticks=range(2 * len(pairs)), xticklabels=["alone", "surer"] * len(pairs),
-           ylim=(2.1, 2.56))
-    return plain_frame(ax, title, ylabel="tokens a round")
+                       "% beside knowing the kind")
 
 
 def step_round(args, dataset, device, prompt):
