@@ -1,5 +1,4 @@
-"""Pictures of this chapter: a rule as water in pipes, one round under two rules, where a path ends,
-what a rule adds.
+"""Pictures of this chapter: a rule as water in pipes, one round under two rules, what a rule adds.
 
 Blue is what is accepted or flows, grey what could, red what overflows or is missing; hatched is
 what was drawn and is never looked at.
@@ -182,11 +181,6 @@ def draw_round(names, coins, rules, title):
     return canvas(ax, title, (-0.55 * len(names) - 0.4, 1.3 * len(names) + 0.4), (y - 0.4, -0.4))
 
 
-def short(p):
-    """0.252 -> '.252', 0.2 -> '.20': as many digits as it has, two at least and four at most."""
-    return f"{p:.4f}".strip("0").ljust(3, "0")
-
-
 # ---------------------------------------------------------------- a layer as one pipe
 
 def draw_layer(ax, shares, below, title):
@@ -219,40 +213,6 @@ def draw_layer(ax, shares, below, title):
     say(ax, 1.13, 0.42, "flows", color=FAINT)
     say(ax, 1.13, 0.53, two_digits(sent), color=BLUE, fontsize=17, fontweight="bold")
     return canvas(ax, title, (-0.12, 1.22), (1.05, -0.06))
-
-
-# ---------------------------------------------------------------- where the path ends
-
-def draw_ends(trees, title):
-    """Where does the path end? For each tree a bar of length 1, as high as the tree is probable:
-    at node 2, elsewhere above layer 2, in layer 2; and the means.
-
-    trees: [(what was drawn in layer 2, its probability, P[the path ends at v] (5,))], nodes in
-    the order of the lesson's tree.
-    """
-    ax, y, mean = new_axes(height=4.8), 0.0, 0.0
-
-    def line(y, drawn, asked, taken):
-        say(ax, -0.14, y, drawn)
-        say(ax, 1.14, y, asked)
-        say(ax, 1.4, y, taken, color=BLUE, fontweight="bold")
-
-    say(ax, 0.5, -0.1, "a row is as high as\nits draw is probable", color=FAINT)
-    line(-0.1, "drawn\nbelow", "layer 1\nis asked", "node 2\ntakes")
-    for drawn, chance, ends in trees:
-        middle, at, asked = y + chance / 2, 0.0, ends[:3].sum()
-        for name, width, color, ink in (
-                ("node 2", ends[2], BLUE, "white"),
-                ("others", asked - ends[2], tint(BLUE, 0.4), INK),
-                ("ended in\nlayer 2", 1 - asked, tint(GREY, 0.3), INK)):
-            ax.barh(middle, width, 0.95 * chance, at, color=color)
-            if width > 0.2:
-                say(ax, at + width / 2, middle, name, color=ink)
-            at += width
-        line(middle, f"{drawn}\n({short(chance)})", short(asked), short(ends[2]))
-        mean, y = mean + chance * np.array([asked, ends[2]]), y + chance
-    line(1.06, "mean", *map(short, mean))
-    return canvas(ax, title, (-0.26, 1.52), (1.12, -0.18))
 
 
 # ---------------------------------------------------------------- what it gains

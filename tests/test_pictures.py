@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -198,13 +197,6 @@ def test_the_fastest_tree_and_the_fastest_chain_of_a_loop():
     found = {"tokens": 63, "tables": {"0": {"methods": methods}}}
     assert [ddtree_pictures.fastest(found, loop, trees) for trees in (True, False)] == [
         pytest.approx((3.15, 4)), pytest.approx((2.1, 3))]
-
-
-def test_where_a_path_ends_by_hand():
-    """A quarter of the time .6 ends above layer 2, else .5, a half and a fifth of it at node 2."""
-    ax = layers_pictures.draw_ends([("ab", .25, np.array([.1, .2, .3, .2, .2])),
-                                    ("cd", .75, np.array([.2, .2, .1, .3, .2]))], "")
-    assert ".60" in texts(ax) and texts(ax)[-2:] == [".525", ".15"]
 
 
 def test_one_round_under_two_rules_by_hand():
