@@ -63,10 +63,10 @@ def draw_drafter(root, log_probs, text_of_token, after):
     ax.text(0.47, 0.65, "root", ha="center", va="top")
     ax.text(3.5, 0.65, "five slots", ha="center", va="top")
     for slot, row in enumerate(probs, 1):
-        top = 2.9 if slot < 3 else 2.1
-        ax.annotate("", (slot + 0.47, top), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
-        ax.text(slot + 0.47, 4.5 if slot < 3 else 2.2, f"$q_{slot}$", ha="center")
         if slot < 3:
+            ax.annotate("", (slot + 0.47, 2.9), (slot + 0.47, 1.65),
+                        arrowprops={"arrowstyle": "->"})
+            ax.text(slot + 0.47, 4.5, f"$q_{slot}$", ha="center")
             list_letters(ax, slot, row, text_of_token, SKY)
     ax.text(4.65, 5.05, "the target's second letter", ha="center", color=ORANGE)
     for x, (says, row) in zip((3.05, 4.15, 5.15), after.items(), strict=True):
@@ -276,17 +276,17 @@ def draw_depth(picks, best, chains):
     (nodes, kept), (_, most) = picks.tolist(), best.tolist()
     ax, letters = new_axes(height=3.8), range(1, len(nodes) + 1)
     lines = {f"the heap's {sum(nodes):.0f} picks": kept,
-             f"the best {sum(nodes):.0f} picks there are": most} | chains
+             f"the best {sum(nodes):.0f} picks": most} | chains
     for (says, accepted), color, line in zip(lines.items(), (BLUE, BLUE, RED, GREEN),
                                              ("-", "--", "-", "-"), strict=True):
         ax.plot(letters, accepted, line, marker="o", color=color,
-                label=f"{says}: {sum(accepted):.2f}")
+                label=f"{says}: in all {sum(accepted):.2f}")
     ax.legend(loc="upper right", labelcolor="linecolor", frameon=False, reverse=True)
     ax.set(ylim=(-0.05, 1.03), xlim=(0.7, 6.6), xticks=letters)
     for i, n in zip(letters, nodes, strict=True):
         ax.text(i, -0.17, f"{n:.1f}", color=BLUE, ha="center", va="top")
     ax.text(5.3, -0.17, "rows of the heap", color=BLUE, va="top")
-    return plain_frame(ax, "Picks win the first letter, draws the ones behind",
+    return plain_frame(ax, "The heap wins the first letter and loses those behind",
                        "\nletter of the draft", "this letter accepted")
 
 
@@ -306,7 +306,7 @@ def draw_drafted(found, T=1):
     """On the map: three drafters, each with draws and with picks -> the Axes. found: a stored
     contest."""
     fast = speedups(found, T)
-    return maps.draw_lines("Draws climb; more picks do not", {
+    return maps.draw_lines("Each drafter is faster with draws", {
         name: (maps.FAMILIES[family], style, side, {
             label: fast[method.format(n)][:2] for n, label in labels.items()})
         for name, (family, style, side, method, labels) in DRAFTED.items()},
@@ -325,26 +325,19 @@ def fastest(found, loop, trees):
                if line.get("loop") == loop and (nodes := size(line["budget"])))
 
 
-AT_ZERO = {  # a drafter's best tree and chain in chapter 02's loop, and its chain in 01's
-    "our pass": ("DDTree, {} nodes", "block chain of {}, the favourites", ""),
-    "small GPT": ("picked tree {}, 57K GPT", "picked tree {}, 57K GPT", "chain of {}, 57K GPT"),
-    "4-gram": ("4-gram, {} nodes", "4-gram, the heap's chain of {}", ""),
-    "head": ("one head, deep, {} nodes", "one head, chain of {}",
-             "one head, chain of {}, chapter 01's loop"),
+AT_ZERO = {  # a drafter's heap, its counted or fixed shape, and its chain, in chapter 02's loop
+    "our pass": ("DDTree, {} nodes", "fixed tree of the same pass, {} nodes",
+                 "block chain of {}, the favourites"),
+    "small GPT": ("", "picked tree {}, 57K GPT", "picked tree {}, 57K GPT"),
+    "4-gram": ("4-gram, {} nodes", "", ""),
+    "head": ("one head, {} nodes", "", "one head, chain of {}"),
 }
 
 
 def at_zero(found):
     """The rows of a table: speed-ups at temperature 0, each loop at its fastest size."""
-    return [[who, *("{:.2f}x ({})".format(*fastest(found, loop, column == 0)) if loop else "-"
+    return [[who, *("{:.2f}x ({})".format(*fastest(found, loop, column < 2)) if loop else "-"
                     for column, loop in enumerate(loops))] for who, loops in AT_ZERO.items()]
-
-
-def equal_rows(found, sizes=(7, 15, 31)):
-    """The rows of a table: at temperature 0, with equal nodes, the heap beside one shape."""
-    fast = speedups(found, 0)
-    return [[n, *("{:.2f}, {:.2f}x".format(*fast[method.format(n)][::2]) for method in (
-        "05 DDTree, {} nodes", "05 fixed tree of the same pass, {} nodes"))] for n in sizes]
 
 
 def step_round(args, dataset, device, prompt):
