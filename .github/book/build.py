@@ -48,7 +48,7 @@ EXPERIMENTS = {
     "05_ddtree/walkthrough.ipynb": (
         "draw_pop(", "experiments.html#embed=heap", "Pop the heap by hand"),
     "nanogpt/does_it_pay.ipynb": (
-        "best_of(", "experiments.html#embed=numbers", "Your three numbers on the map")}
+        "best(yours(", "experiments.html#embed=numbers", "Your three numbers on the map")}
 TRY = ('<iframe class="step try" data-src="{}" title="{}"></iframe>\n'
        '<p class="step-link"><a href="{}">More to try: the live page</a></p>')
 # What a reader of the book meets in another way than a reader of a clone.
