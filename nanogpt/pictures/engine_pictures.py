@@ -1,4 +1,4 @@
-"""What the lesson on the engine draws: a forward's rows, pages, records, prices."""
+"""What the lesson on the engine draws: a forward's rows, pages, records, gains."""
 
 from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
@@ -14,6 +14,7 @@ from nanogpt.pictures.plots import (
     canvas,
     draw_cells,
     new_axes,
+    plain_frame,
     plt,
     tint,
     visible,
@@ -125,21 +126,21 @@ def draw_line_up(records, text_of):
     return row
 
 
-def draw_prices(parts):
-    """One reader's part of a round with eight drafts, in milliseconds; a bar for each crowd.
-
-    parts: {readers: the milliseconds of his share of what is paid once, his own, his drafts'}.
-    """
-    ax, says = new_axes(height=2.5), ("paid once", "for the reader", "for eight drafts")
-    for y, (n, ms) in enumerate(parts.items()):
-        left = 0.0
-        for i, part in enumerate(ms):
-            ax.barh(y, part, 0.5, left, color=(GREY, FAINT, FAMILIES["4-gram"])[i],
-                    edgecolor="white", label=None if y else says[i])
-            left += part
-        ax.text(0, y - 0.32, f"one of {n} readers" if n > 1 else "1 reader", va="bottom")
-        ax.text(left + 0.08, y, f"drafts {ms[2]:.1f} ms, all else {sum(ms[:2]):.1f}", va="center",
-                fontsize=10)
-    ax.legend(loc="lower center", ncols=3, fontsize=9, frameon=False, handlelength=1)
-    return canvas(ax, "A crowd shares what is paid once, and hardly its drafts", (0, 8.6),
-                  (y + 0.9, -0.75))
+def draw_gains(gains):
+    """What drafts are worth as the crowd grows. gains: {K: {readers: times as many tokens}}."""
+    ax = plain_frame(new_axes(height=2.7), "In a crowd drafts gain less, and eight less than four",
+                     "readers in one forward", "times the tokens")
+    for (k, line), style in zip(gains.items(), ("-", "--"), strict=True):
+        ax.plot(*zip(*line.items(), strict=True), f"o{style}", color=FAMILIES["4-gram"],
+                label=f"{k} drafts for each")
+        for n, gain in line.items():
+            above = gain == max(other[n] for other in gains.values())
+            ax.annotate(f"{gain:.1f}", (n, gain), (0, 6 if above else -15), fontsize=10,
+                        textcoords="offset points", ha="center")
+    ax.axhline(1, color=GREY)
+    ax.text(1, 1.04, "no drafts", color=FAINT, fontsize=10)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(list(line), line)
+    ax.set_ylim(0.9, 3.3)
+    ax.legend(frameon=False, fontsize=10)
+    return ax
