@@ -38,9 +38,9 @@ from nanogpt.paging import PagedModel, Pages
 from nanogpt.pictures import plots
 from nanogpt.pictures.engine_pictures import (
     draw_forward,
+    draw_gains,
     draw_line_up,
     draw_pages,
-    draw_gains,
     fate,
 )
 from nanogpt.sampling import Dice, Sampler
@@ -569,10 +569,8 @@ def test_the_lesson_says_what_was_measured():
 
     assert f"one reader {worth(1, 8):.1f} times as fast. Where 32" in page
     assert f"only {worth(32, 8):.1f} times as fast, and four {worth(32, 4):.1f} times" in page
-    assert "reader {:.1f} times as fast, and by our rule four, with {:.1f}".format(
-        loop(1, 8), loop(1, 4)) in page and loop(1, 8) / loop(1, 4) < 1.1
-    assert "at {:.2f} of the plain loop's speed, in place of {:.2f}.".format(
-        loop(32, 4), loop(32, 0)).replace("0.", ".") in page
+    assert f"reader {loop(1, 8):.1f} times as fast, and by our rule four, with {loop(1, 4):.1f}" in page and loop(1, 8) / loop(1, 4) < 1.1
+    assert f"at {loop(32, 4):.2f} of the plain loop's speed, in place of {loop(32, 0):.2f}.".replace("0.", ".") in page
     gain, quiet, noisy = (engine_room.gains(found, [4])[32][0] for found in (table, epyc, busy))
     assert f"write {gain:.1f} times as many tokens as with none" in page
     assert f"worth {quiet:.1f} times in one hour and {noisy:.1f} times in another" in page
