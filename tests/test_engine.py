@@ -587,6 +587,11 @@ def test_the_lesson_says_what_was_measured():
                 rivals = [row[k]["tokens_per_second"] for k in fixed if k in row]
                 if rule in row:
                     assert 0.89 < row[rule]["tokens_per_second"] / max(rivals) < 1.1
+    for n, says in {1: "is {:.1f} ms, and his drafts add {:.1f},",
+                    32: "his drafts add {1:.2f},"}.items():
+        plain, full = (table[n][names[k]]["round_ms"] / n for k in (0, 8))
+        assert says.format(plain, full - plain).replace(" 0.", " .") in page
+        assert f"$3.8 / {full / plain:.2f} = {worth(n, 8):.1f}$" in page
     # Three prices: once, for each reader, for each draft.
     once, reader, draft = engine_room.three_prices(table)
     assert 0.2 < draft / reader < 0.25
