@@ -79,24 +79,42 @@ def draw_drafter(root, log_probs, text_of_token, after):
 
 
 def draw_theorem(title, p, more, back):
-    """The text of two tokens, each a bar: p, and on it what the judge lets through beyond it -> the
-    Axes. (2,) each; more: d a; back: what is drawn from r in return, at least 0."""
-    ax = plain_frame(new_axes(height=3.3), title, None, "in the text")
-    for x, (share, extra, drawn) in enumerate(torch.stack([p, more, back], 1).tolist()):
-        kept = share + min(extra, 0)
-        for bottom, height, color, says in (
-                (0, kept, BLUE, ""), (kept, drawn, GREEN, f"from r: +{two_digits(drawn)}"),
-                (kept + drawn, max(extra, 0), RED, f"accepted too often: +{two_digits(extra)}")):
-            ax.bar(x, height, 0.5, bottom, color=tint(color, 0.75))
-            if height and says:
-                ax.text(x + 0.28, bottom + height / 2, says, va="center")
-        if extra < 0:
-            ax.bar(x, -extra, 0.5, kept, color="none", edgecolor=RED, linestyle="--")
-            ax.text(x + 0.28, share - 0.05, f"not sent: -{two_digits(-extra)}", va="center")
-    ax.plot([0, 1], p, "_", color=INK, markersize=62, markeredgewidth=2.4)
-    ax.text(-0.28, float(p[0]), "p ", ha="right", va="center")
-    ax.set(xticks=[0, 1], xticklabels=["t", "s"], xlim=(-0.6, 2.1), ylim=(0, 0.95))
-    return ax
+    """How the text of two tokens comes about, step by step: p, what the judge lets through beyond
+    it, d a, and what is drawn from r in return, - S r -> two Axes. (2,) each."""
+    axes = new_axes(height=2.9, columns=2)
+    for ax, letter, (share, extra, drawn) in zip(
+            axes, "ts", torch.stack([p, more, back], 1).tolist(), strict=True):
+        let = share + extra
+        for x, (bottom, step, color) in enumerate((
+                (0, share, ORANGE), (share, extra, RED), (let, drawn, ORANGE),
+                (0, let + drawn, BLUE))):
+            ax.bar(x, step, 0.7, bottom, color=tint(color, 0.75))
+            ax.text(x, max(bottom, bottom + step) + 0.02,
+                    "-" * (step < 0) + two_digits(abs(step)), ha="center")
+        ax.set(xticks=range(4), xticklabels=["$p$", "$d\\,a$", "$-S\\,r$", "text"], yticks=[],
+               ylim=(0, 0.98), xlabel=letter)
+    axes[0].set_title(title)
+    return axes
+
+
+def draw_told(title, most, ways):
+    """Of each way to hide drafts: how many are accepted if the judge is told q, a ring, red if the
+    text is wrong, and if it is told the truth, filled -> the Axes.
+
+    most: so many are sent; ways: {name: (accepted, told q; is the text wrong?; accepted)}.
+    """
+    ax = new_axes(height=0.9 + 0.62 * len(ways))
+    for y, (name, (before, wrong, after)) in enumerate(ways.items()):
+        ax.plot([min(before + 0.0045, after), after], [y, y], color=BLUE)
+        ax.plot(after, y, "o", color=BLUE, markersize=10)
+        ax.plot(before, y, "o", color=RED if wrong else BLUE, markersize=16, fillstyle="none",
+                markeredgewidth=2.4)
+        ax.text(most - 0.185, y - 0.25, name, va="bottom")
+        ax.text(after + 0.008, y, two_digits(after), va="center")
+    for x, says in (before, "told q"), (after, "told the truth"), (most - 0.014, "sent"):
+        ax.text(x, y + 0.4, says, ha="center", va="top")
+    ax.axvline(most, color=INK, linestyle="--")
+    return canvas(ax, title, (most - 0.188, most + 0.01), (len(ways) - 0.2, -0.8))
 
 
 def draw_hole(title, rows):

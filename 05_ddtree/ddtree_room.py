@@ -372,17 +372,11 @@ def round_by_round(p, q, law):
     return token_law(run, len(p))
 
 
-def damage(p, q):
+def damage(p, q, law):
     """How much of the probability stands at wrong tokens if the rule is told q, and drafts come by
-    another law -> {how: the mean over N places}. p, q: (N, V)."""
-    q, order = q.sort(descending=True)  # the surer token is the smaller one
-    laws = {"the favourite is sent": lambda q: always(0, q),
-            "the surer of two draws": smaller_of_two,
-            "drawn, hidden if q < .5": lambda q: q * (q >= 0.5),
-            "drawn, hidden if q < .1": lambda q: q * (q >= 0.1)}
-    places = list(zip(p.gather(1, order), q, strict=True))
-    return {how: sum(float(bias(p, q, law(q)).abs().sum()) / 2 for p, q in places) / len(places)
-            for how, law in laws.items()}
+    another law: the mean over N places. (N, V) each."""
+    places = zip(p, q, law, strict=True)
+    return sum(float(bias(*place).abs().sum()) / 2 for place in places) / len(p)
 
 
 # ---------------------------------------------------------------- what a tree is worth

@@ -201,10 +201,12 @@ def test_a_blind_drafter_says_what_a_marginal_is():
 
 
 def test_the_damage_by_hand():
-    """p = q = (.2, .8), so the bias is d: the favourite, (1, 0) less q in the order of q; the surer
-    of two, .96; hidden below one half, .8 of the rounds; and nothing is hidden below .1."""
-    p = torch.tensor([[0.2, 0.8]], dtype=torch.float64)
-    assert list(wrong.damage(p, p).values()) == pytest.approx([0.2, 0.16, 0.16, 0])
-    # Two places, a mean; at the second p = (1, 0) and q = (.5, .5): nothing is sent, or a tie.
-    p, q = torch.cat([p, torch.eye(2)[:1].double()]), torch.tensor([[0.2, 0.8], [0.5, 0.5]])
-    assert list(wrong.damage(p, q.double()).values()) == pytest.approx([0.1, 0.08, 0.08, 0])
+    """p = q = (.8, .2), so the bias is d: the favourite, (1, 0) less q; hidden below one half, .8
+    of the rounds; a blind coin."""
+    p = torch.tensor([[0.8, 0.2]], dtype=torch.float64)
+    for law, found in ([1, 0], 0.2), ([0.8, 0], 0.16), ([0.4, 0.1], 0):
+        law = torch.tensor([law], dtype=torch.float64)
+        assert wrong.damage(p, p, law) == pytest.approx(found)
+        # Two places, a mean; at the second the law is q.
+        both = [torch.cat([rows, torch.full((1, 2), 0.5)]) for rows in (p, p, law)]
+        assert wrong.damage(*both) == pytest.approx(found / 2)
