@@ -88,9 +88,13 @@ def test_right_ones_accept_what_the_overlap_says(cases):
 
 def test_counts_accuse_those_whose_text_is_wrong_and_no_other(models):
     law, starts = second_token_law(models[0], SAMPLER, PROMPT), suspects(*models)
-    chance = {name: chi_square(law, second_tokens(starts[name], PROMPT, 500)) for name in starts}
-    # E has another q, and says so. F is wrong, but not here: it was not sent back yet.
-    assert max(chance[name] for name in "ABDG") < 1e-3 < 0.01 < min(chance[name] for name in "CEF")
+    found = {name: second_tokens(starts[name], PROMPT, 500 if name in "BCD" else 100)
+             for name in starts}
+    chance = {name: chi_square(law, tokens) for name, tokens in found.items()}
+    assert max(chance[name] for name in "ABDG") < 1e-3 < 0.01 < chance["C"]
+    # Seed by seed E and F write what the right one writes: E has another q, and says so; F is
+    # wrong, but not here: it was not sent back yet.
+    assert found["E"] == found["F"] == found["C"][:100]
 
 
 def test_chi_square_is_scipys():
