@@ -21,10 +21,10 @@ from importlib import import_module
 import torch
 
 from nanogpt import cli
+from chain_specdec import acceptance_probability, residual  # chapter 01
 from dual_draft_routing import (  # chapter 03
     BothHeads,
     HeadDrafter,
-    RecordLevels,
     by_letters,
     by_record,
     colder,
@@ -57,12 +57,11 @@ from nanogpt.bench import (
 )
 from nanogpt.chapter import Loop
 from nanogpt.data import held_out_prompts
-from nanogpt.decoding import collect
 from nanogpt.exact.slips import replaced, slips
 from nanogpt.exact.toy_models import ToyHead, loop_bias
-from nanogpt.sampling import Dice, Sampler
+from nanogpt.sampling import Sampler
 from train_heads import get_kinds  # chapter 03
-from tree_attention import TreeDrafter, multi_round, speculate, walk  # chapter 02
+from tree_attention import speculate, walk  # chapter 02
 
 # A row for each prefix (the trie), or the second tree behind the first (side by side).
 LOOPS = [
@@ -224,36 +223,6 @@ def print_rows(found, budgets):
                   for kind, tables in found.items() for n in budgets)] for name in RIVALS])
 
 
-class MixedLevels(RecordLevels):
-    """Drafts drawn from the mean of two heads' distributions: one q, which the judge is told.
-
-    A head weighs as much as the product of what it gave to the tokens that came (Bayes' rule);
-    last: how many rounds are remembered, default all; 0: equal weights.
-    """
-
-    def level(self, tokens, parents):
-        """See HeadLevels.level."""
-        rows = [head.level(tokens, parents) for head in self.drafters]
-        if parents == [-1]:
-            self.choose(tokens[0], rows)  # keeps the record
-            self.weights = torch.tensor([sum((past[head] for past in self.record), 0.0)
-                                         for head in (0, 1)]).log_softmax(0)
-        return (rows[0] + self.weights[0]).logaddexp(rows[1] + self.weights[1])
-
-
-def drawn_from_both(target, kinds, heads, sampler, count):
-    """Chains of 4, drawn from the verse head's q and the code head's, mixed -> the rounds of
-    `count` texts of each kind. No replay, for here drafts make the text."""
-    found, pair = [], [heads["verse"], heads["code"]]
-    for kind in ("verse", "code"):
-        for i, prompt in enumerate(held_out_prompts(kinds[kind], count)):
-            dice = Dice(i)
-            drafter = TreeDrafter(MixedLevels(pair), (1,) * 4, sampler, dice)
-            steps = speculate(target, drafter, prompt, sampler, dice, multi_round)
-            found.append(collect(steps, 128).accepted)
-    return found
-
-
 def main(argv=None):
     p = cli.parser("Two heads that differ: who drafts best, row for row?", corpus=False)
     p.add_argument("--budgets", type=int, nargs="+", default=[4, 8, 16, 32], help="draft rows")
@@ -274,9 +243,6 @@ def main(argv=None):
                 for name in next(iter(tables.values()))])
         print()
         print_rows(found, args.budgets)
-    mixed = drawn_from_both(target, kinds, heads, Sampler(1), args.prompts)
-    print("\ntemperature 1, four guesses drawn from the mean of both heads, weighed by their "
-          f"record: {tau(mixed):.2f}")
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -329,18 +295,43 @@ def judge(make, accept, temperature):
                      sampler)
 
 
+def waste(tree, target_probs, dice):
+    """The walk, and as right: one die a round is thrown, and nobody looks at it."""
+    dice.draw(target_probs[0])
+    return walk(tree, target_probs, dice)
+
+
 VERSIONS = {
     "the trie": (lambda pair: TrieDrafter(pair, 6), walk),
     "one draw": (MergedDrafter, accept_paths),
     "two draws": (MergedDrafter, draw_in_both_keep_longer(3)),
+    "the trie, a die wasted": (lambda pair: TrieDrafter(pair, 6), waste),
 }
+
+
+def judged(p, q, heads=1, forget=False):
+    """A sampler for the lesson's test: each head draws a guess from q, and chapter 01's rule judges
+    one after the other. forget: a rejected token leaves q, as in chapter 02; but head 2 drew
+    without knowing of it."""
+    def sampler(dice, *_):
+        owed, told = p, q
+        for guess in [dice.draw(q) for _ in range(heads)]:
+            if told[guess] and dice.flip(acceptance_probability(owed, told, guess)):
+                return guess
+            owed = residual(owed, told)
+            if forget:
+                told = told.index_fill(0, torch.tensor(guess), 0)
+                told = told / told.sum()
+        return dice.draw(owed)
+
+    return sampler
 
 
 def print_versions():
     """Right loops and the trap: how far off."""
     for name, version in VERSIONS.items():
         off = (judge(*version, T) for T in (0, 1))
-        print(name.ljust(11), "   ".join(f"T = {T}: off by {bias if bias > 1e-9 else 0:.2g}"
+        print(name.ljust(22), "   ".join(f"T = {T}: off by {bias if bias > 1e-9 else 0:.2g}"
                                          for T, bias in enumerate(off)))
 
 

@@ -3,7 +3,6 @@
 import doctest
 import json
 import math
-from collections import deque
 from itertools import chain, repeat
 from types import SimpleNamespace
 
@@ -665,13 +664,6 @@ def test_the_head_with_the_likelier_favourite_drafts_the_round():
     assert levels.level([7], [-1]).exp().tolist()[0] == pytest.approx([0.1, 0.6, 0.3])
     levels.level([1], [0])
     assert asked == [("a", [7]), ("b", [7]), ("b", [1])]
-    for last, weight in ((0, 0.5), (None, 5 / 6)):  # a gave .5 to the token that came, b .1
-        mixed = merging_room.MixedLevels([], last)
-        mixed.drafters, mixed.asked, mixed.record = levels.drafters, None, deque(maxlen=last)
-        for came, share in ((0, 0.5), (0, weight)):
-            found = mixed.level([came], [-1]).softmax(-1).tolist()[0]
-            assert found[0] == pytest.approx(share * 0.5 + (1 - share) * 0.1)
-            mixed.read = [came]  # the root alone: the next one came behind it
     levels.drafters = [head("c", [0.9, 0.1, 0.0]), *levels.drafters]  # chosen anew
     levels.level([7], [-1])
     assert levels.chosen is levels.drafters[0]

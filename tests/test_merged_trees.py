@@ -6,6 +6,7 @@ Exactness, greedy text and wrong variants of the table's loops: tests/test_loops
 import pytest
 import torch
 
+import merging_room
 from merged_trees import (
     MergedDrafter,
     TrieDrafter,
@@ -15,6 +16,7 @@ from merged_trees import (
     prefixes,
     trie_merge,
 )
+from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import ToyModel, random_nodes
 from nanogpt.sampling import Dice, Sampler
 from test_dual_draft_routing import (
@@ -43,6 +45,21 @@ def test_a_union_is_one_tree_then_the_other_and_neither_sees_the_other(seed):
 
 
 # ---------------------------------------------------------------- acceptance
+
+
+@pytest.mark.parametrize("heads, forget, comes_out", [
+    (1, False, (.5, .3, .2)), (2, False, (.5, .3, .2)), (2, True, (.5, .38, .12))])
+def test_two_heads_draws_are_judged_by_the_whole_q(heads, forget, comes_out):
+    """The table of RESULTS.md, and what the lesson's test convicts."""
+    sampler = merging_room.judged(*torch.tensor([[.5, .3, .2], [.8, .1, .1]]), heads, forget)
+    written = [0.0] * 3
+    for token, share in outcomes(lambda dice: sampler(dice, 0, 0)):
+        written[token] += share
+    assert written == pytest.approx(comes_out, abs=1e-6)
+
+
+def test_a_die_that_nobody_looks_at_is_no_fault():
+    assert merging_room.judge(*merging_room.VERSIONS["the trie, a die wasted"], 1) < 1e-9
 
 
 @pytest.mark.parametrize("sampler", [Sampler(0), Sampler(1)], ids=str)

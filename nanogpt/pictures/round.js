@@ -50,6 +50,7 @@ const lineage = parents => parents.reduce((rows, parent, row) => [...rows, [...r
 const below = row => children(trace.parents, row);
 const text = row => trace.letters[trace.tokens[row]];
 const quoted = row => `'${text(row)}'`;
+const expected = i => (trace.confidence[i] * trace.groups.filter(group => group === i + 1).length).toFixed(1);  // n times the mean
 const guess = row => trace.guesses ? trace.guesses[row] : trace.q[trace.parents[row]][trace.tokens[row]];
 
 function prepare(given) {
@@ -120,9 +121,11 @@ function tell() {
         : some.length > 6 ? several(some.length, tokens) : listed(some.map(quoted))}.`) + ` ${trace.say_draft}`,
       some, { shown: last(some) + 1, scores: trace.scores_are && trace.rule !== "layers" ? masses : null }, charts);
   });
+  if (trace.names[2]) frame("merge", "One tree of both: what both heads guessed has one row, not two, and the best guesses of either fill the rest.",
+    range(N));
   if (trace.confidence) {
-    frame("route", `Each tree gets one number, its confidence: ${listed(trace.confidence.map((c, i) =>
-      `${digits(c)} for ${trace.names[i]}`))}. The less confident one's is never verified.`, range(verified),
+    frame("route", `Each head expects so many accepted drafts, the sum of its c: ${listed(trace.names.map((name, i) =>
+      `${expected(i)} for ${name}`))}. The tree with the smaller sum is never verified.`, range(verified),
       { gone: rows.filter(row => row >= verified) });
   }
   frame("verify", `One forward of ${target} reads all ${verified} rows. A row sees the text, its `
@@ -220,19 +223,20 @@ function tell() {
   const wants = `The large model draws ${listed(trace.emitted.map(token => `'${letters[token]}'`))}, one after the other. What was guessed stays.`;
   const brief = { draft: trace.names[0] ? "Two heads guess." : "A small model guesses.",
     verify: `One pass of the large model reads ${trace.confidence ? "the chosen tree" : "all guesses"}.`,
-    route: "The surer head's tree goes on.", down: "Scores: the chance that the path goes through.",
+    route: "The surer head's tree goes on.", merge: "One tree of both: a row for each prefix.", down: "Scores: the chance that the path goes through.",
     up: "The chance that the path ends at each node. One draw picks.",
     accept: trace.rule === "coins" ? `A guess stays if its coin is below p / q. The first that fails is replaced by the large model.`
       : trace.rule === "walk" ? wants : "Blue: accepted guesses. Orange: the large model's own.", commit: `One pass wrote ${wrote}. The cache keeps ${several(kept.length, "row")} and forgets ${lost}.` };
   return frames.filter((f, i) => !frames[i + 1] || frames[i + 1].verb !== f.verb)
-    .map(f => ({ ...f, text: brief[f.verb] }));
+    .flatMap(f => f.verb === "draft" && trace.names[2] ? [1, 2].map(head => ({ ...f, head, text: `${upper(trace.names[head - 1])} guesses. Shown is what gets a row.`,
+      scores: [], gone: rows.filter(row => trace.groups[row] === 3 - head) })) : [{ ...f, text: brief[f.verb] }]);
 }
 
 // ---- the draft tree
 
 const BOX = 30, is = name => root.classList.contains(name);
 const narrow = () => innerWidth < 500 || is("still");
-const waiting = f => f.verb === "draft" || f.verb === "route";  // the target has read nothing yet
+const waiting = f => ["draft", "merge", "route"].includes(f.verb);  // the target has read nothing yet
 
 function layout() {  // depth to the right; each leaf has a line of its own, a parent is centred
   const place = [], end = last(trace.kept), line = trace.rule === "coins" ? 80 : 66;
@@ -253,7 +257,7 @@ function layout() {  // depth to the right; each leaf has a line of its own, a p
 // What became of a node, and whose guess it was, as classes.
 function kind(row, f) {
   const asked = trace.rule === "layers" || !f.rejected.includes(trace.parents[row]);
-  return `head${trace.groups[row]} ` + (!row ? "root" : f.accepted.includes(row) ? "accepted"
+  return `head${trace.groups[row] === 3 && f.head || trace.groups[row]} ` + (!row ? "root" : f.accepted.includes(row) ? "accepted"
     : f.gone.includes(row) || !asked ? "unasked" : f.rejected.includes(row) ? "rejected" : "");
 }
 
@@ -296,10 +300,10 @@ function drawTree(f) {
     const now = f.focus.includes(row) && (f.verb === "accept" || f.verb === "verify" && !f.focus[1]) ? " now" : "";
     parts.push(box(at, text(row), here + now, row), label(at.x + 12, at.y + 28, "small", row));
   });
-  if (f.verb === "route") trace.confidence.forEach((mean, i) => {  // right of the last node of each head's tree
+  if (f.verb === "route") trace.confidence.forEach((_, i) => {  // right of the last node of each head's tree
     const at = last(range(f.shown).filter(row => trace.groups[row] === i + 1).map(row => place[row])
       .sort((a, b) => a.y - b.y || a.x - b.x));
-    parts.push(label(at.x + BOX / 2 + 40, at.y + 5, "letter", `mean ${short(mean)}`));
+    parts.push(label(at.x + BOX / 2 + 40, at.y + 5, "letter", `sum ${expected(i)}`));
   });
   if (f.next) {
     edge(place[f.next.parent], next, "own");
@@ -323,7 +327,7 @@ function drawTree(f) {
     make("b", trace.rule === "coins" && Math.max(...trace.p[0]) < 1 ? ", coin against p / q" : "")];
   const kinds = [["root", "the root"], ["accepted", "accepted"], ["rejected", trace.rule === "walk" ? "not drawn" : "rejected"], ["own", `${words.target}'s own`]];
   ui.legend.replaceChildren(...[...kinds, ...trace.names.map((name, i) => [`head${i + 1}`, name])].map(entry),
-    make("span", "numbers: ", ...numbered));
+    ...f.head ? [] : [make("span", "numbers: ", ...numbered)]);
 }
 
 // ---- mask, bars, dice, cache
@@ -392,7 +396,7 @@ function go(index) {
     mark("root", text(0)), ...trace.kept.slice(1).filter(row => f.accepted.includes(row)).map(row => mark("accepted", text(row))),
     ...(f.next ? [mark("own", f.next.text)] : []));
   // A panel that has nothing to say is hidden.
-  ui.maskcard.hidden = f.verb !== "draft" && f.verb !== "verify";
+  ui.maskcard.hidden = f.verb !== "draft" && f.verb !== "merge" && f.verb !== "verify";
   ui.barscard.hidden = !f.charts.length && !f.unit;
   ui.cachecard.hidden = f.verb !== "commit" && (is("still") || !is("embed") && f.verb !== "verify");
   ui.legend.hidden = is("still") && !ui.cachecard.hidden;
