@@ -5,7 +5,6 @@ import torch
 from chain_specdec import residual
 from nanogpt.does_it_pay import speedups
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import draw_lines
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -29,52 +28,56 @@ def short(value):
     return f"{round(value, 4):g}".lstrip("0")
 
 
+def stack(ax, title, tokens, parts):
+    """Bars whose parts, (values, color, what stands on each), lie end to end; a line a token."""
+    start = torch.zeros(len(tokens))
+    for values, color, shown in parts:
+        bars = ax.barh(range(len(tokens)), values, 0.7, start, color=color, edgecolor="white")
+        ax.bar_label(bars, shown, label_type="center", color="white" if color == BLUE else INK)
+        start = start + values
+    for y, token in enumerate(tokens):
+        ax.text(-0.02, y, token, va="center", **MONO)
+    canvas(ax, title, (-0.02, 0.56), (len(tokens) - 0.5, -0.5))
+
+
 def draw_turns(p, q, tokens):
     """What multi-round rejection does with the first child, and with the second.
 
-    A panel for each first child that can be rejected, as wide as it is probable; p, q (V,). A bar
-    has three parts: blue and grey make up q, blue and orange p. The last panel has all that is
-    written: p again.
+    A panel for each first child that can be rejected, A, B, ..., as wide as it is probable; p, q
+    (V,). Blue is accepted, grey rejected, orange still owed. In the first panel the orange is cut
+    by who inherits it; in the last one each part stands in its place, and paid.
     """
-    panels = {"The first child": (p, q)}
-    for x in (q > p).nonzero().flatten().tolist():
-        left, often = q.clone(), float(q[x] - p[x])
+    def numbers(values, word=""):
+        shown = [short(value) if value > 0.045 else "" for value in values.tolist()]
+        shown[int(values.argmax())] += word
+        return shown
+
+    def often(values):
+        return short(float(values.sum()))
+
+    accepted, rejected = torch.minimum(p, q), (q - p).clamp(min=0)
+    heirs = rejected.nonzero().flatten().tolist()
+    first, *axes, total = new_axes(height=1.7 + 1.45 * (len(heirs) + 1), rows=len(heirs) + 2)
+    above, paid = [], [(accepted, BLUE, numbers(accepted))]
+    for name, x, ax in zip("ABCD", heirs, axes, strict=False):
+        new_p, left = rejected[x] * residual(p, q), q.clone()
         left[x] = 0
-        panels[f"{tokens[x]} rejected ({short(often)}), second child"] = (
-            often * residual(p, q), often * left / left.sum())
-    *axes, total = new_axes(height=1.75 + 1.45 * len(panels), rows=len(panels) + 1)
-    blue, orange = [], []
-    for ax, (title, (new_p, new_q)) in zip(axes, panels.items(), strict=True):
-        start, accepted = torch.zeros(len(p)), torch.minimum(new_p, new_q)
-        blue.append(accepted)
-        orange.append(new_p - accepted)
-        title += f": accepted in {short(float(accepted.sum()))} of the rounds"
-        for part, color, label in ((accepted, BLUE, "accepted"),
-                                   (new_q - accepted, GREY, "rejected"),
-                                   (orange[-1], ORANGE, "still owed")):
-            shown = [short(value) if value > 0.045 else "" for value in part.tolist()]
-            shown[int(part.argmax())] += f" {label}" * (float(part.max()) > 0.16)
-            ax.bar_label(ax.barh(range(len(p)), part, 0.7, start, color=color), shown,
-                         label_type="center", color="white" if color == BLUE else INK)
-            start = start + part
-        for y, token in enumerate(tokens):
-            ax.text(-0.02, y, token, va="center", **MONO)
-            if new_p[y] == new_q[y] == 0:
-                ax.text(0, y, "already rejected", va="center")
-            if 0 < float(accepted[y]) <= 0.045:  # too narrow for numbers in the bar
-                ax.text(float(start[y]) + 0.01, y, va="center",
-                        s=f"{short(float(accepted[y]))} + {short(float(orange[-1][y]))}")
-        canvas(ax, title, (-0.02, 0.55), (len(p) - 0.5, -0.5))
-    start = torch.zeros(len(p))
-    for color, parts in (BLUE, blue), (ORANGE, orange[1:]):  # the first orange was shared out
-        for part in parts:
-            bars = total.barh(range(len(p)), part, 0.7, start, color=color, edgecolor="white")
-            start = start + part
-    total.bar_label(bars, map(short, start.tolist()), padding=5)
-    for y, token in enumerate(tokens):
-        total.text(-0.02, y, token, va="center", **MONO)
-    canvas(total, "Their sum, all blue and the second children's orange, is p", (-0.02, 0.55),
-           (len(p) - 0.5, -0.5))
+        new_q = rejected[x] * left / left.sum()
+        same = torch.minimum(new_p, new_q)
+        above.append((new_p, ORANGE, [name * (value > 0) for value in new_p.tolist()]))
+        paid += [(part, color, [name * (value > 0.03) for value in part.tolist()])
+                 for part, color in ((same, BLUE), (new_p - same, ORANGE))]
+        stack(ax, f"{name}: {tokens[x]} rejected ({often(rejected[x])}), second child "
+              f"accepted in {often(same)} of the rounds", tokens, [
+                  (part, color, numbers(part)) for part, color in (
+                      (same, BLUE), (new_q - same, GREY), (new_p - same, ORANGE))])
+        ax.text(0, x, "already rejected", va="center")
+    stack(first, f"First child: accepted in {often(accepted)}; A and B inherit the orange debt",
+          tokens, [(accepted, BLUE, numbers(accepted, " accepted")),
+                   (rejected, GREY, numbers(rejected, " rejected")), *above])
+    stack(total, "In the end A and B have paid it: all of p is written", tokens, paid)
+    for y, value in enumerate(p.tolist()):
+        total.text(value + 0.01, y, short(value), va="center")
 
 
 def step_round(args, dataset, device, prompt):
@@ -103,28 +106,29 @@ def draw_by_temperature(target_logits, draft_logits):
                                strict=True):
             line.append(float(value))
     ax = new_axes(height=3.1)
-    for line, name in zip(lines, ("two drawn", "one drawn =", "four picked", "two picked",
-                                  "one picked"), strict=True):
+    for line, name, color, up in zip(
+            lines, ("two drawn", "one drawn", "four picked", "two picked", "one picked"),
+            (BLUE, INK, FAINT, BLUE, INK), (0, 0.02, -0.02, 0, 0), strict=True):
         drawn = "drawn" in name
-        up = {"one drawn =": 0.02, "four picked": -0.02}.get(name, 0)
-        color = INK if drawn else FAINT
-        ax.plot(temperatures, line, color=color, linewidth=2.5, linestyle="-" if drawn else "--")
+        ax.plot(temperatures, line, "-" if drawn else "--", color=color,
+                linewidth=1.2 if color == FAINT else 2.5)
         ax.text(1.02, line[-1] + up, name, color=color, va="center")
-    ax.plot(1, lines[1][-1], "o", color=INK, markersize=7)
-    ax.set(xlim=(0.18, 1.28), ylim=(0.4, 1), xticks=temperatures)
-    return plain_frame(ax, "The warmer the text, the less a favourite is worth",
+    ax.set(xlim=(0.18, 1.26), ylim=(0.4, 1), xticks=temperatures)
+    return plain_frame(ax, "Row for row, a drawn guess is accepted more often",
                        "temperature", "a draft is accepted")
 
 
 def draw_counts(found):
-    """At T = 0, where nothing is drawn: 4, 8 and 16 guesses of the table of counts on the map, as a
-    tree of its likeliest and as a chain, from the same code. found: see load_contest -> Axes"""
-    fast = speedups(found, 0)
-
-    def sizes(name):
-        return {str(n): fast[f"05 4-gram, {name.format(n)}"][:2] for n in (4, 8, 16)}
-
-    return draw_lines("T = 0, a table's 4, 8 or 16 guesses: the tree writes more", {
-        "tree": (BLUE, "o-", 1, sizes("{} nodes")),
-        "chain": (INK, "o--", -1, sizes("the heap's chain of {}"))},
-        (0, 2.6, 0, 5.8), rays=(1, 2, 3))
+    """At T = 0, where nothing is drawn: 4, 8 and 16 guesses of the table of counts, as a tree of
+    its likeliest and as a chain, from the same code. found: see load_contest -> Axes"""
+    fast, ax = speedups(found, 0), new_axes(height=2.7)
+    for side, color, name in (-0.2, BLUE, "{} nodes"), (0.2, GREY, "the heap's chain of {}"):
+        found = [fast[f"05 4-gram, {name.format(n)}"][2] for n in (4, 8, 16)]
+        bars = ax.barh([y + side for y in range(3)], found, 0.38, color=color)
+        ax.bar_label(bars, [f"{speed:.2f}x" for speed in found], padding=4)
+        ax.text(0.08, side, "tree" if color == BLUE else "chain", va="center",
+                color="white" if color == BLUE else INK)
+    for y, n in enumerate((4, 8, 16)):
+        ax.text(-0.08, y, f"{n} guesses", ha="right", va="center")
+    return canvas(ax, "At T = 0 a table's eight guesses pay best as a tree", (-0.75, 3.4),
+                  (2.5, -0.5))
