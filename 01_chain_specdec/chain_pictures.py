@@ -6,9 +6,9 @@ Blue is what is accepted, grey what is rejected, orange the target's own, light 
 from matplotlib.patches import Rectangle
 
 from chain_room import LOOPS, foretold
-from nanogpt.does_it_pay import speedups, tau_error, taus
+from nanogpt.does_it_pay import behind, speedups, tau_error, taus
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES, draw_lines
+from nanogpt.pictures.maps import FAMILIES, draw_rays, framed
 from nanogpt.pictures.plots import (
     BLUE,
     GREEN,
@@ -28,28 +28,27 @@ from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
+from nanogpt.three_numbers import chain_tokens
 
 
-def draw_authors(text, decode, width=58):
+def draw_authors(text, decode):
     """A text, every letter on the colour of its author -> the Axes.
 
     text: a Generation; decode(tokens) -> a string. Its first token is the prefill's, the target's.
     """
-    authors = [(text.tokens[:1], ORANGE)]
+    authors, ax, x, y, widest = [(text.tokens[:1], ORANGE)], new_axes(), 0, 0, 0
     for step in text.steps:
         authors += [(step.tokens[:-1], BLUE), (step.tokens[-1:], ORANGE)]
-    letters = [(letter, color) for tokens, color in authors for letter in decode(tokens)]
-    ax, x, y = new_axes(), 0, 0
-    for letter, color in letters:
+    for letter, color in [(one, color) for tokens, color in authors for one in decode(tokens)]:
         ax.add_patch(Rectangle((x, y - 0.42), 1, 0.84, facecolor=tint(color, 0.55)))
         ax.text(x + 0.5, y, letter.replace("\n", NEWLINE), ha="center", va="center", **MONO)
         x += 1
-        if letter == "\n" or x >= width and letter == " " or x > width + 10:
+        widest = max(widest, x + 1)
+        if letter == "\n":
             x, y = 0, y + 1
-    share = sum(color == BLUE for _, color in letters) / len(letters)
-    ax.figure.set_figheight(0.3 * (y + 1) + 0.5)
-    return canvas(ax, f"{share:.0%} of the letters are the small model's (blue)",
-                  (-0.5, width + 10), (y + 0.6, -0.6))
+    ax.figure.set_size_inches(0.076 * widest, 0.3 * y + 1)
+    return canvas(ax, f"{len(text.steps)} passes of the large model, not {len(text.tokens) - 1}\n"
+                  "(blue: guessed; orange: its own)", (-0.5, widest), (y + 0.6, -0.6))
 
 
 def draw_repair(title, target_probs, parts):
@@ -80,43 +79,50 @@ def draw_repair(title, target_probs, parts):
 def draw_foretold(found, alphas):
     """Tokens a round over K at T = 1: measured, and by one alpha, an overlap of p and q. -> Axes
 
-    found: a stored contest, with two standard errors over the texts; alphas: {family: its alpha}, a
-    panel each. Texts stop where the measured ones do.
+    found: a stored contest, with two standard errors over the texts; alphas: {family: its alpha}.
+    Texts stop where the measured ones do; dashed: endless chains in endless texts.
     """
-    panels, worst = new_axes(height=2.7, columns=len(alphas)), 0
-    for ax, (family, alpha) in zip(panels, alphas.items(), strict=True):
-        loop = next(loop for loop in LOOPS if loop.family == family)
-        said = foretold(taus(found, 1, "01", loop.name), alpha, found["tokens"])
+    ax, worst = new_axes(height=3.4), 0
+    for (family, alpha), side in zip(alphas.items(), (-0.3, 0.1), strict=True):
+        loop, color = "chain of {}, " + family, FAMILIES[family]
+        said = foretold(taus(found, 1, "01", loop), alpha, found["tokens"])
         ks, (curve, points) = list(said), zip(*said.values(), strict=True)
         worst = max(worst, *(abs(tau / line - 1) for line, tau in said.values()))
-        ax.plot(ks, curve, color=INK)
-        ax.errorbar(ks, points, [tau_error(found, 1, f"01 {loop.title(k)}") for k in ks], fmt="o",
-                    color=FAMILIES[family], markersize=4, capsize=2)
-        ax.set_xscale("log", base=2)
-        ax.set(xticks=[1, 2, 4, 8, 16], xticklabels=[1, 2, 4, 8, 16], ylim=(0, 5))
-        ax.text(1, 4.3, f"alpha {alpha:.2f}")
-        plain_frame(ax, family, "K, drafts a round")
-    panels[0].set_ylabel("tau")
-    panels[0].figure.suptitle(
-        f"One number (lines) foretells tau (dots) within {worst:.0%}, T = 1", x=0.02, ha="left")
-    return panels
+        ax.plot(ks, curve, color=color)
+        ax.errorbar([k + k * side / 6 for k in ks], points, [
+            tau_error(found, 1, "01 " + loop.format(k)) for k in ks], fmt="o", color=color,
+            markersize=4, capsize=2)
+        ax.axhline(1 / (1 - alpha), color=color, linestyle="--", linewidth=1)
+        ax.text(1, 1 / (1 - alpha) + side, f"{family}: 1 / (1 - {alpha:.2f})", color=color)
+    ax.set_xscale("log", base=2)
+    ax.set(xticks=[1, 2, 4, 8, 16], xticklabels=[1, 2, 4, 8, 16], ylim=(0, 5))
+    return plain_frame(ax, f"One number, alpha (lines), gives tau (dots) within {worst:.0%}",
+                       "K, drafts a round", "tau at T = 1")
 
 
-def draw_lengths(found, chosen):
-    """Longer and longer chains on the map, at T = 1; a ring: the length that is chosen. -> Axes
+def draw_lengths(found, alphas, chosen):
+    """Longer and longer chains on the map, at T = 1. -> Axes
 
-    found: a stored contest; chosen: {family: ({length: its method}, the chosen length)}.
+    Dots are measured, filled if level with four drafts, the square; thin lines are the formula's,
+    a ring its choice. found: a stored contest; alphas, chosen: see chain_room.chosen_lengths.
     """
-    fast, lines = speedups(found, 1), {}
-    for (family, (chains, _)), side in zip(chosen.items(), (-1, 1), strict=True):
-        lines[family] = FAMILIES[family], "o-", side, {
-            str(K): fast[name][:2] for K, name in chains.items()}
-    steepest = [max(fast[name][2] for name in chains.values()) for chains, _ in chosen.values()]
-    ax = draw_lines("The top is flat: neighbours tie (T = 1)", lines, (0, 2.6, 0, 4.8),
-                    rays=(1, 1.5), dashed=steepest)
-    for chains, K in chosen.values():
-        tokens, price, _ = fast[chains[K]]
-        ax.plot(price, tokens, "o", color=INK, markersize=13, fillstyle="none", zorder=5)
+    fast, ax = speedups(found, 1), new_axes(height=4.4)
+    framed(ax, "No length beats four beyond its error (T = 1)")
+    for (family, (chains, best, d, rest)), side in zip(chosen.items(), (1, -1), strict=True):
+        color, more = FAMILIES[family], behind(found, 1, chains[4])
+        prices, tokens = zip(*((rest + K * d, chain_tokens(alphas[family], K))
+                               for K in range(1, 9)), strict=True)
+        ax.plot(prices, tokens, color=color, linewidth=1)
+        ax.step(prices[1:3], tokens[1:3], color=INK, where="post")
+        ax.plot(*fast[chains[best]][1::-1], "o", color=INK, markersize=14, fillstyle="none")
+        for K, name in chains.items():
+            ax.plot(*fast[name][1::-1], "s" if K == 4 else "o", color=color, markersize=7, zorder=4,
+                    markerfacecolor=color if more[name][0] <= more[name][1] else "white")
+        ax.text(prices[-1] + 0.1 * side, tokens[-1], f"8: {family}", color=color, va="center",
+                ha="left" if side > 0 else "right")
+    ax.text(1.54, 2.5, "the third draft:\na steep step", va="center")
+    ax.text(1.25, 0.3, "square: four drafts\nfilled: level with them\nline, ring: the formula")
+    draw_rays(ax, (0, 2.6, 0, 4.8), (1,), [fast[chains[4]][2] for chains, *_ in chosen.values()])
     return ax
 
 

@@ -17,12 +17,12 @@ from chain_specdec import (
     speculate_chain,
 )
 from nanogpt.chapter import Loop, Model
-from nanogpt.does_it_pay import length_of, speedups, table_of
+from nanogpt.does_it_pay import speedups, table_of
 from nanogpt.exact.slips import changed, replaced, slips
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias, random_gpt
 from nanogpt.packing import for_decoding
 from nanogpt.sampling import Sampler
-from nanogpt.three_numbers import timed
+from nanogpt.three_numbers import chain_tokens, timed
 from nanogpt.train import get_gpt
 from text_table import NgramDraft, TextTable
 
@@ -193,15 +193,16 @@ def chosen_lengths(found, alphas):
     """What section 8's formula chooses at T = 1 among the lengths of a stored contest up to 8; d
     and the rest of a round are those of rounds with 2 and 8 drafts; see three_numbers.timed.
 
-    alphas: {family: its alpha} -> {family: ({length: its method}, the chosen length)}.
+    alphas: {family: its alpha} -> {family: ({length: its method}, the chosen length, d, the rest)}.
     """
     chosen = {}
     for family, alpha in alphas.items():
-        chains = {length_of(line): name for name, line in table_of(found, 1).items()
-                  if line["family"] == family and length_of(line) <= 8}
+        chains = {line["budget"]: name for name, line in table_of(found, 1).items()
+                  if line["family"] == family and name[:2] == "01" and line["budget"] <= 8}
         d, rest, _ = timed(*((K, *round_in_steps(found, chains[K])[::2]) for K in (2, 8)))
-        chosen[family] = chains, max(chains, key=lambda K, alpha=alpha, d=d, rest=rest:
-                                     tau_of_text(alpha, K, found["tokens"] - 1) / (K * d + rest))
+        best = max(chains, key=lambda K, alpha=alpha, d=d, rest=rest:
+                   chain_tokens(alpha, K) / (K * d + rest))
+        chosen[family] = chains, best, d, rest
     return chosen
 
 

@@ -3,6 +3,7 @@
 Exactness, greedy text and wrong variants of the table's loops: tests/test_loops.py.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from chain_specdec import (
     speculate_chain,
 )
 from nanogpt.decoding import collect
-from nanogpt.does_it_pay import MEASURED, load_contests
+from nanogpt.does_it_pay import MEASURED, behind, load_contests, speedups, table_of
 from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.model import GPT
@@ -113,7 +114,7 @@ def test_round_in_steps_by_hand():
 def test_the_lessons_pictures_say_what_was_measured():
     """The curve lies within every bar; without the cut at the texts' end it would not."""
     found = load_contests(MEASURED / "one_loop")["lengths"]
-    curve, _ = chain_pictures.draw_foretold(found, {"57K GPT": 0.7487, "4-gram": 0.765})
+    curve = chain_pictures.draw_foretold(found, {"57K GPT": 0.7487, "4-gram": 0.765})
     foretold = curve.lines[0].get_ydata()
     _, _, (bars,) = curve.containers[0]
     ends = [(low, high) for (_, low), (_, high) in bars.get_segments()]
@@ -121,6 +122,37 @@ def test_the_lessons_pictures_say_what_was_measured():
     assert all(low < tau < high for tau, (low, high) in zip(foretold, ends, strict=True))
     endless = [chain_tokens(0.7487, int(K)) for K in curve.lines[0].get_xdata()]
     assert not all(tau < high for tau, (_, high) in zip(endless, ends, strict=True))
+
+
+def test_always_four_is_level_with_the_formula_in_eight_cases_of_nine():
+    """Lesson and RESULTS say so; and what four drafts gain, from the slowest to the fastest run."""
+    chapter, level, ahead, gains = Path(chain_room.__file__).parent, 0, 0, {}
+    files = {f"{folder}/{name}".strip("/"): found
+             for folder in ("", "again", "one_loop", "precision", "trained")
+             for name, found in load_contests(MEASURED / folder).items() if name != "longer"}
+    table = (chapter / "RESULTS.md").read_text("utf-8")
+    for name in ("one_loop/lengths", "epyc", "again/epyc", "xeon", "again/xeon"):
+        found, alphas = files[name], {"57K GPT": 0.749, "4-gram": 0.765}
+        ran = {family: alpha for family, alpha in alphas.items()
+               if f"01 chain of 4, {family}" in table_of(found, 1)}
+        for family, (chains, K, *_) in chain_room.chosen_lengths(found, ran).items():
+            more, error = behind(found, 1, chains[4])[chains[K]]
+            level, ahead = level + (abs(more) <= error), ahead + (more < -error)
+            fast = speedups(found, 1)
+            assert re.search(rf"`{name}` \| {family} .*{K}: {fast[chains[K]][2]:.2f}x "
+                             rf"\| {fast[chains[4]][2]:.2f}x", table)
+    assert (level, ahead) == (8, 1)
+    for found in files.values():
+        machine = "EPYC" if "EPYC" in found["machine"] else "Xeon"
+        for T in {"0.6", "1"} & found["tables"].keys():
+            for family, name in (("GPT", "57K GPT"), ("count", "4-gram")):
+                line = speedups(found, float(T)).get(f"01 chain of 4, {name}")
+                gains.setdefault((family, machine), []).extend([line[2]] if line else [])
+    page = (chapter / "walkthrough.ipynb").read_text("utf-8")
+    for family in ("GPT", "count"):
+        said = " | ".join(f"{min(gain):.1f} to {max(gain):.1f} times" for gain in (
+            gains[family, "EPYC"], gains[family, "Xeon"]))
+        assert f"| the {family} | {said} |" in page
 
 
 def test_how_much_smaller_the_drafter_is():
