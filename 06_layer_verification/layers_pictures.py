@@ -12,7 +12,6 @@ from iid_trees import SHAPES, SampledTreeDrafter, shape_parents
 from layer_verification import LayerVerification
 from nanogpt.exact.trees import all_tuples
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -34,7 +33,7 @@ from single_step_rules import RRS
 from tree_attention import TreeGPT, speculate  # chapter 02
 
 WIDE = 0.9  # how wide the flow 1 is, where the sets of tokens are 1 apart
-UNSEEN = {"facecolor": "white", "edgecolor": GREY, "hatch": "////", "linewidth": 0}
+UNSEEN = {"facecolor": "white", "edgecolor": tint(GREY, 0.5), "hatch": "////", "linewidth": 0}
 
 
 def say(ax, x, y, text, **look):
@@ -218,36 +217,39 @@ def draw_layer(ax, shares, below, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_gains(drafts, gains, title):
-    """By how many percent a block has more tokens, over the number of drafts. -> Axes
+def draw_reached(ax, lines, floor, title):
+    """How often draft 1, 2, .. is accepted, on a scale where an equal factor is an equal step.
 
-    gains: {drafter: (percent for each of `drafts`, how much higher its name stands)}; what is no
-    family of drafters is in grey, dashed.
+    lines: {name: (chances of draft 0, 1, .., colour, dashes, the draft where the name stands)};
+    floor: where the scale ends.
+    """
+    for name, (y, color, dashes, k) in lines.items():
+        ax.plot(y, dashes, color=color, linewidth=2.5)
+        say(ax, k + len(y) / 60, y[k], name, color=color, ha="left", va="bottom")
+    ax.set(yscale="log", xlim=(0, len(y) - 1), ylim=(floor, 1.3))
+    ax.yaxis.set_major_formatter("{x:g}")
+    return plain_frame(ax, title, "draft", "accepted")
+
+
+def draw_token_times(hours, colors, title):
+    """What a token takes, over the drafts, in percent of eight judged token by token in the same
+    hour; a ring where it is least.
+
+    hours: of layers_room.forecast, one drafter's {rule: {drafts: (tokens, price, ..)}} each; only
+    the lengths that the clock has seen are shown. colors: {rule: its colour}. -> Axes
     """
     ax = new_axes(height=4)
-    for name, (y, higher) in gains.items():
-        color = FAMILIES.get(name, FAINT)
-        ax.plot(drafts, y, "o-" if name in FAMILIES else "o--", color=color, markersize=4)
-        say(ax, drafts[-1] + 0.3, y[-1] + higher, name, color=color, ha="left")
-    ax.set(xlim=(0, 15), ylim=(0, 36), xticks=range(0, 13, 2))
-    return plain_frame(ax, title, "drafts in the chain", "more tokens as a block, %")
-
-
-def draw_speeds(curves, title):
-    """The speed-up of a chain over its drafts: forecast, a curve, and seen by the clock, dots.
-
-    curves: {rule: (colour, {drafts: (.., the clock's speed-up or None)})}, of
-    layers_room.forecast. -> Axes
-    """
-    ax = new_axes(height=4)
-    for rule, (color, points) in curves.items():
-        speed = [tokens / price for tokens, price, _ in points.values()]
-        clock = {K: seen for K, (*_, seen) in points.items() if seen}
-        ax.plot([*points], speed, color=color, linewidth=2.5)
-        ax.plot([*clock], [*clock.values()], "o", color=color, markersize=8)
-        say(ax, [*points][-1] + 0.3, speed[-1], rule, color=color, ha="left", fontweight="bold")
-    ax.set(xlim=(3, 15.8), ylim=(1.8, 2.8), xticks=range(4, 13, 2))
-    return plain_frame(ax, title, "drafts in the chain", "speed-up")
+    for rule, color in colors.items():
+        for points in hours:
+            whole = np.divide(*points["token by token"][8][:2])
+            seen = {K: 100 * whole * price / tokens
+                    for K, (tokens, price, clock) in points[rule].items() if clock}
+            ax.plot([*seen], [*seen.values()], color=color)
+            best = min(seen, key=seen.get)
+            ax.plot(best, seen[best], "o", color=color, markersize=9, markerfacecolor="white")
+        say(ax, 12.4, seen[12], rule, color=color, ha="left", fontweight="bold")
+    ax.set(xlim=(3.5, 15.8), xticks=[*seen], yticks=range(90, 111, 5))
+    return plain_frame(ax, title, "drafts in the chain", "time of a token, %")
 
 
 # ---------------------------------------------------------------- the round of the step page

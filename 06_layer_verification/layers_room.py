@@ -485,17 +485,16 @@ def print_wrong(rules, p, q):
     cli.print_table(["", "total variation", "drafts accepted"], rows)
 
 
-def tokens_by_rule(p, q, K):
-    """Tokens a round token by token and as a block, exactly. Both are sums of averages over the
-    drafts: of the overlap's powers, and of the scores. p, q (V,): of target and drafter, at every
-    position, arrays; K: how many drafts."""
-    overlap, scores, chances, block = np.minimum(p, q).sum(), np.ones(1), np.ones(1), 1.0
+def reached_by_rule(p, q, K):
+    """How often drafts 0, 1, .. K are accepted, exactly: token by token, powers of the overlap; as
+    a block, average scores. p, q (V,): of target and drafter, at every position. -> (2, K + 1)"""
+    scores, chances, block = np.ones(1), np.ones(1), [1.0]
     for _ in range(K):
-        # With every token behind every chain: V times as many chains.
-        scores = score(scores[:, None], p, q).ravel()
-        chances = np.outer(chances, q).ravel()
-        block += scores @ chances
-    return sum(overlap ** i for i in range(K + 1)), block
+        # Every token behind every chain; chains of one score are counted together.
+        scores, same = np.unique(score(scores[:, None], p, q).round(13), return_inverse=True)
+        chances = np.bincount(same.ravel(), np.outer(chances, q).ravel())
+        block.append(scores @ chances)
+    return np.array([np.minimum(p, q).sum() ** np.arange(K + 1), block])
 
 
 def print_changes(shape, changes):

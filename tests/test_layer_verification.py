@@ -13,6 +13,7 @@ import torch
 
 import block_rules
 import layer_verification
+import layers_pictures
 import layers_room as bench
 from block_rules import (
     BlockVerification,
@@ -157,8 +158,20 @@ def test_block_verification_in_chapter_01s_loop():
     assert mine == pytest.approx(by_arrays)
     assert mine[:2] == pytest.approx((0.6, 1.0)) and chapter_01[:2] == pytest.approx((0.6, 0.96))
     # As sums of averages, each with the target's own token.
-    sums = [bench.tokens_by_rule(p2.numpy(), q2.numpy(), K) for K in (1, 2, 3, 4)]
-    assert np.array(sums) - 1 == pytest.approx(np.transpose([chapter_01, mine]))
+    sums = bench.reached_by_rule(p2.numpy(), q2.numpy(), 4).cumsum(1)[:, 1:]
+    assert sums - 1 == pytest.approx(np.array([chapter_01, mine]))
+
+
+def test_a_block_is_between_the_overlap_of_whole_chains_and_its_kth_part():
+    """The lesson's law: so the factor of both is the best-weighted overlap in the long run."""
+    for seed in range(5):
+        p, q = np.random.default_rng(seed).dirichlet(np.ones(3), 2)
+        block, P, Q = bench.reached_by_rule(p, q, 7)[1], np.ones(1), np.ones(1)
+        weighted = min((p ** s * q ** (1 - s)).sum() for s in np.linspace(0, 1, 101))
+        for k in range(1, 8):
+            P, Q = np.outer(P, p).ravel(), np.outer(Q, q).ravel()
+            whole = np.minimum(P, Q).sum()
+            assert whole / k - 1e-12 < block[k] < whole + 1e-12 < weighted ** k + 1e-11
 
 
 def test_block_verification_gains_nothing_where_drafts_are_picked():
@@ -202,6 +215,16 @@ def test_a_forecast_knows_where_a_text_ends():
     assert [*points] == [4, 5, 6, 7, 8] and not any(found.values())
     assert points[4] == pytest.approx((3.1361, 2, 1.5), 1e-3)
     assert points[6][1] == pytest.approx(2.5) and points[6][2] is None
+
+
+def test_times_of_a_token_by_hand():
+    """Eight token by token are 100; a ring where an hour takes least, of what was timed."""
+    rules = {"token by token": {4: (2, 3, 1), 8: (4, 4, 1), 12: (4, 5, 1)},
+             "as a block": {4: (2, 3, 1), 8: (5, 4, 1), 9: (9, 1, None), 12: (10, 6, 1)}}
+    one, ring, block, low = layers_pictures.draw_token_times([rules], dict.fromkeys(rules, "k"),
+                                                             "").lines
+    assert [*one.get_ydata(), *ring.get_xdata()] == [150, 100, 125, 8]
+    assert [*block.get_ydata(), *low.get_xdata()] == pytest.approx([150, 80, 60, 12])
 
 
 def test_twice_as_many_on_every_chain_is_a_gain_without_an_error(monkeypatch):
