@@ -5,41 +5,41 @@ import math
 from dual_draft_routing import HeadDrafter, RoutedDrafter, mean_confidence
 from nanogpt.pictures.plots import (
     BLUE,
-    FAINT,
     GREY,
+    HEADS,
     INK,
     ORANGE,
-    PURPLE,
     RED,
-    SKY,
+    canvas,
+    draw_cells,
     new_axes,
     plain_frame,
 )
 from nanogpt.pictures.step import VisibleDice, instructive, own_target, remember, trace, watch
 from nanogpt.sampling import Sampler
-from routing_room import LETTERS, NGRAM, PROMPT, SO_FAR, STRETCHES, gain_on
+from routing_room import LETTERS, PROMPT, STRETCHES, gain_on
 from train_heads import get_kinds
 from tree_attention import speculate  # chapter 02
 
 NAMES = "the verse head", "the code head"
 
-COLORS = {"one head for both": BLUE, LETTERS: INK, "the surer head": ORANGE, PROMPT: RED,
-          SO_FAR: SKY, NGRAM: PURPLE}  # and FAINT for who is no router
-LINES = [*COLORS][:4]  # in draw_found
+LINES = {"one head for both": BLUE, LETTERS: INK, "the surer head": ORANGE, PROMPT: RED}
 
 
-def draw_wager(title, found, names):
+def draw_wager(title, found, colors):
     """What each of these gains over the better head, with two standard errors; what the last one,
     the oracle, has more than the one before it is luck -> the Axes. found: of
-    routing_room.replayed."""
-    ax = new_axes(height=2.8)
+    routing_room.replayed; colors: {name: its colour}."""
+    ax, names = new_axes(height=3.6), [*colors]
     gains, errors = zip(*([100 * part for part in gain_on(found, name, "code head", "both")]
                           for name in names), strict=True)
     # The oracle's error, which is printed, would cross the word "luck".
     ax.bar_label(ax.barh(names, gains, 0.68, xerr=[*errors[:-1], 0], ecolor=INK,
-                         color=[COLORS.get(name, FAINT) for name in names]), fmt=" %.0f")
+                         color=[*colors.values()]), fmt=" %.0f")
     ax.bar_label(ax.barh(names[-1], gains[-1] - gains[-2], 0.68, gains[-2], color="#E0E0E0"),
                  ["luck"], label_type="center")
+    ax.axvline(gains[-2], color=INK, linestyle=":", zorder=0)
+    ax.text(gains[-2], -0.1, " can be known")
     ax.invert_yaxis()
     ax.set_xlabel("% more tokens a round than the better head")
     ax.figure.suptitle(title, x=0.02, ha="left", fontsize=12)
@@ -50,17 +50,29 @@ def draw_found(title, found):
     """What each router loses to the one that knows the kind, against how long the text keeps to a
     kind, with two standard errors -> the Axes. found: of routing_room.replayed."""
     ax = new_axes(height=3.8)
-    for i, name in enumerate(LINES):
-        color, xs = COLORS[name], [x + 0.06 * (i - 2) for x in range(len(STRETCHES))]
+    for i, (name, color) in enumerate(LINES.items()):
+        xs = [x + 0.06 * (i - 2) for x in range(len(STRETCHES))]
         means, errors = zip(*([100 * one for one in gain_on(found, name, "knows the kind", part)]
                               for part in STRETCHES), strict=True)
         ax.errorbar(xs, means, errors, color=color, marker="o", elinewidth=0.8)
         ax.text(3.25, means[-1], name, color=color, va=("bottom", "top", "center")[min(i, 2)])
     ax.axhline(0, color=GREY)
     ax.set(xticks=range(len(STRETCHES)), xticklabels=STRETCHES, xlim=(-0.3, 4.8),
-           yticks=(-15, -10, -5, 0))
-    return plain_frame(ax, title, "tokens until the kind changes",
-                       "% beside knowing the kind")
+           yticks=(-15, -10, -5, 0), yticklabels=("-15", "-10", "-5", "told\nthe kind"))
+    return plain_frame(ax, title, "letters until the kind changes", "% beside who is told")
+
+
+def draw_choices(title, lines, routers):
+    """A text's lines, once for each router: a letter has the colour of the head that is asked for
+    it, green 1, pink 2 -> the Axes. routers: {name: heads, for each line a list}."""
+    ax, y = new_axes(height=4.6), 0
+    for name, heads in routers.items():
+        ax.text(0, y + 0.4, name, va="center")
+        for line, asked in zip(lines, heads, strict=True):
+            y -= 1
+            draw_cells(ax, y, line, [HEADS[head] for head in asked])
+        y -= 1.2
+    return canvas(ax, title, (-0.1, len(lines[0])), (y + 1, 1))
 
 
 def step_round(args, dataset, device, prompt):

@@ -154,7 +154,7 @@ def propose_everywhere(target, heads, text, first, sampler, kind=0):
         due = [target_expects(context, tree, sampler) for tree in trees[:2]]
         found[root] = Proposal([agreement(tree, text[root + 1:]) for tree in trees],
                                [mean_confidence(s) for s in scores], kind, due=due,
-                               vote=vote[root], before=vote[:root])
+                               future=text[root + 1:], vote=vote[root], before=vote[:root])
         context.commit([0], [text[root]])
     return found
 

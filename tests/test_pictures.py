@@ -158,7 +158,7 @@ def test_gains_are_drawn_over_the_router_that_the_axis_names(monkeypatch):
     gains, asked = {"a": .1, "b": .2, "c": .5}, []
     monkeypatch.setattr(routing_pictures, "gain_on", lambda found, name, other, part: (
         asked.append(other) or gains.get(name, 0), .01))
-    luck = routing_pictures.draw_wager("", None, [*gains]).patches[-1]
+    luck = routing_pictures.draw_wager("", None, dict.fromkeys(gains, "red")).patches[-1]
     assert (luck.get_x(), luck.get_width()) == pytest.approx((20, 30))
     assert {*asked} == {"code head"}
     asked.clear()
