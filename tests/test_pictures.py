@@ -166,6 +166,13 @@ def test_gains_are_drawn_over_the_router_that_the_axis_names(monkeypatch):
     assert {*asked} == {"knows the kind"}
 
 
+def test_a_letter_has_the_colour_of_the_head_that_is_asked_for_it():
+    ax = routing_pictures.draw_choices("", ["ab"], {"one": [[0, 1]], "other": [[1, 1]]})
+    assert texts(ax) == ["one", "a", "b", "other", "a", "b"]
+    assert [patch.get_edgecolor() for patch in ax.patches] == [
+        (*plots.to_rgb(plots.HEADS[head]), 1) for head in (0, 1, 1, 1)]
+
+
 def test_a_row_is_lost_where_the_target_gives_it_next_to_nothing():
     ax, _ = ddtree_pictures.draw_lost(
         ["ab", "cd"], [[.6, .4], [.9, .1]], [(0,), (0, 0), (1,)], [.6, .004, .3])
