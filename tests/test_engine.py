@@ -31,14 +31,13 @@ from nanogpt.exact.batches import (
     standing,
     texts_that_change,
 )
-from nanogpt.exact.debugging import Recorded, Replay
+from nanogpt.exact.debugging import Replay
 from nanogpt.exact.slips import changed, wrong_variants
 from nanogpt.exact.toy_models import random_gpt
 from nanogpt.paging import PagedModel, Pages
 from nanogpt.pictures import plots
 from nanogpt.pictures.engine_pictures import (
     draw_forward,
-    draw_gains,
     draw_line_up,
     draw_pages,
     fate,
@@ -567,18 +566,29 @@ def test_the_lesson_says_what_was_measured():
         per_ms = table[32][names[k]]["tau"] / table[n][names[k]]["round_ms"]
         return sweeps["xeon"]["plain_loop_ms"] * per_ms
 
-    assert f"one reader {worth(1, 8):.1f} times as fast. Where 32" in page
+    # Each beside the fastest plain decoding: alone chapter 01's loop, in the crowd the engine.
+    assert loop(1, 0) < 1 < loop(32, 0) * 32 and loop(1, 8) / loop(1, 4) < 1.1
+    assert f"one reader {loop(1, 8):.1f} times as fast, four {loop(1, 4):.1f} times. Where" in page
     assert f"only {worth(32, 8):.1f} times as fast, and four {worth(32, 4):.1f} times" in page
-    ours, four_drafts = (f"{loop(1, k):.1f}" for k in (8, 4))
-    assert f"reader {ours} times as fast, and by our rule four, with {four_drafts}," in page
-    assert loop(1, 8) / loop(1, 4) < 1.1  # which counts as none
-    each, plain = (f"{loop(32, k):.2f}"[1:] for k in (4, 0))
-    assert f"at {each} of the plain loop's speed, in place of {plain}." in page
+    assert f"our own engine eight drafts would be worth {worth(1, 8):.1f}" in page
+    laps = [[fast / slow for fast, slow in zip(row["laps"], table[32][0]["laps"], strict=True)]
+            for row in (four, eight)]
+    assert "worth {:.1f} to {:.1f} times, eight {:.1f} to {:.1f}.".format(
+        *(end(lap) for lap in laps for end in (min, max))) in page
+
+    def equal(k):
+        """`worth`, if without drafts the caches were as long on average as with k."""
+        row, most = table[32][names[k]], table[32][0]
+        counted = row["accepted"] / 32 / (row["tau"] - 1) - 1  # all but the first and the last
+        longer = 1 - (64 + row["tau"] * (counted - 1) / 2) / (64 + (62 - 1) / 2)
+        return row["tau"] * (most["round_ms"] - longer * most["caches_ms"]) / row["round_ms"]
+
+    assert f"four would be worth {equal(4):.1f}, eight {equal(8):.1f}." in page
     gain, quiet, noisy = (engine_room.gains(found, [4])[32][0] for found in (table, epyc, busy))
-    assert f"write {gain:.1f} times as many tokens as with none" in page
-    assert f"worth {quiet:.1f} times in one hour and {noisy:.1f} times in another" in page
+    assert f"= {gain:.1f}$, eight {worth(32, 8):.1f}." in page
+    assert f"worth {quiet:.1f} times in one hour and {noisy:.1f} in another" in page
     assert [k for _, k in engine_room.gains(table).values()] == [8, 8, 4, 4]
-    assert "one for each reader, mostly for his cache" in page
+    assert "each reader, mostly for his cache" in page
     for found in table, epyc, busy:
         more = {part: found[32][0][part] - found[1][0][part] for part in ("caches_ms", "round_ms")}
         assert more["caches_ms"] > 0.55 * more["round_ms"]
@@ -587,14 +597,31 @@ def test_the_lesson_says_what_was_measured():
                 rivals = [row[k]["tokens_per_second"] for k in fixed if k in row]
                 if rule in row:
                     assert 0.89 < row[rule]["tokens_per_second"] / max(rivals) < 1.1
-    for n, says in {1: "is {:.1f} ms, and his drafts add {:.1f},",
-                    32: "his drafts add {1:.2f},"}.items():
-        plain, full = (table[n][names[k]]["round_ms"] / n for k in (0, 8))
-        assert says.format(plain, full - plain).replace(" 0.", " .") in page
-        assert f"$3.8 / {full / plain:.2f} = {worth(n, 8):.1f}$" in page
-    # Three prices: once, for each reader, for each draft.
+    # The picture, and what is said below it.
+    loop_ms, crowd_ms = sweeps["xeon"]["plain_loop_ms"], table[32][0]["round_ms"] / 32
+    pages, (alone, each) = table[1][0]["round_ms"], (
+        (table[n][names[8]]["round_ms"] - table[n][0]["round_ms"]) / n for n in (1, 32))
+    says = [f"{part:.1f}".removeprefix("0") for part in (
+        pages / loop_ms - 1, alone / loop_ms, each / crowd_ms)]
+    assert "our pages: {}, eight drafts: {}".format(*says[:2]) in page
+    assert "cost {} of a reader alone, {} in a crowd".format(*says[1:]) in page
+    assert f"{each:.1f} ms in place of {alone:.1f}.".removeprefix("0") in page
+    assert f"is {loop_ms:.1f} ms; in the crowd his part of it is .{100 * crowd_ms:.0f}," in page
+    f = [f".{100 * part / 8:02.0f}" for part in (alone / loop_ms, each / crowd_ms)]
+    assert "drafts $f$ is {} alone and {} among".format(*f) in page
+    f = [(found[32][names[4]]["round_ms"] / found[32][0]["round_ms"] - 1) / 4
+         for found in (busy, epyc)]
+    assert "it is .{:.0f} to .{:.0f}, and".format(*(10 * part for part in f)) in page
+    # Three prices: once, for each reader, for each draft. In an endless crowd two are left.
     once, reader, draft = engine_room.three_prices(table)
-    assert 0.2 < draft / reader < 0.25
+    assert f"costs .{100 * reader:.0f} ms for each reader" in page
+    assert f"$.{100 * draft:.0f} / .{100 * reader:.0f} = .{100 * draft / reader:.0f}$" in page
+    left = []
+    for found in table, epyc, busy:
+        _, for_reader, for_draft = engine_room.three_prices(found)
+        left.append(found[32][names[4]]["tau"] / (1 + 4 * for_draft / for_reader))
+    assert f"= {left[0]:.1f}$. So a crowd takes" in page
+    assert "prices {:.1f} to {:.1f} would".format(*left[1:]) in page
     for n, row in table.items():
         for k, name in names.items():
             if name in row:
@@ -602,6 +629,10 @@ def test_the_lesson_says_what_was_measured():
                     row[name]["round_ms"], rel=0.07)
     assert "{:.1f} ms and bring $32 \\cdot .{:.0f}".format(
         eight["round_ms"] - four["round_ms"], 100 * (eight["tau"] - four["tau"])) in page
+    dear = {k: epyc[32][k]["tau"] * epyc[32][0]["round_ms"] / epyc[32][k]["round_ms"]
+            for k in (1, 2, 4, 8)}
+    assert (f"worth {min(dear[k] for k in (1, 2, 4)):.1f} to {dear[1]:.1f} times, eight only "
+            f".{10 * dear[8]:.0f}.") in page
 
 
 def test_watching_a_round_changes_nothing():
@@ -652,17 +683,10 @@ def test_pictures_say_what_happened():
     assert white == [False] * 3 + [True] * 5
     assert [plots.to_rgb(cell.get_edgecolor()) for cell in ax.patches[:4]] == list(map(
         plots.to_rgb, [plots.FAINT, plots.ORANGE, plots.BLUE, plots.BLUE]))
-    four, eight, one = draw_gains({4: {1: 2, 9: 1.8}, 8: {1: 3, 9: 1.5}}).lines
-    assert (list(four.get_ydata()), list(eight.get_xdata())) == ([2, 1.8], [1, 9])
 
 
 def test_the_line_up_shows_what_was_recorded():
-    """Two drafts, one of them q's favourite; q says .8 and .6."""
-    q = torch.tensor([0.2, 0.8]), torch.tensor([0.6, 0.4])
-    made = [Recorded([1], [1, 1], q, torch.zeros(3, 2), [1, 0])]
-    off = Replay([0.2, 0.5], [0, 0], [])
-    p, _, favourite, texts = draw_line_up({"A": ([made, made], [off])}, str)
-    assert p.patches[0].get_height() == 0.5
-    said, drafted = (bar.get_width() for bar in favourite.patches)
-    assert said == pytest.approx(0.7) and drafted == 0.5
-    assert texts.texts[0].get_text() == "10\n10\n2.0 a round"
+    found = None, 0.5, 4.0, 0.74, 0.1, 0.7, 5.3, (0, 0), 1
+    p, _, favourite, says = draw_line_up({"A": ([Replay([0.2, 0.5], [0, 0], [])], found)})
+    assert p.patches[0].get_height() == 0.5 and favourite.patches[0].get_width() == 5.3
+    assert says.texts[0].get_text() == "1 of 6 texts\n4.0 drafts a round\n0.74 accepted"

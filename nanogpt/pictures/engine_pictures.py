@@ -1,6 +1,5 @@
-"""What the lesson on the engine draws: a forward's rows, pages, records, gains."""
+"""What the lesson on the engine draws: a forward's rows, pages, records."""
 
-from nanogpt.pictures.maps import FAMILIES
 from nanogpt.pictures.plots import (
     BLUE,
     FAINT,
@@ -10,11 +9,9 @@ from nanogpt.pictures.plots import (
     NEWLINE,
     ORANGE,
     RED,
-    SKY,
     canvas,
     draw_cells,
     new_axes,
-    plain_frame,
     plt,
     tint,
     visible,
@@ -63,7 +60,7 @@ def draw_pages(seen, size, text_of, who):
     seen: its Seen; size: rows of a page; text_of(token); who: its name. Colours as in draw_forward;
     filled: the row stays. A bar stands where the text ends, if it has ended.
     """
-    ax, width = new_axes(height=1.8), size + 1
+    ax, width = new_axes(height=2), size + 1
     tokens, colors = seen.past + seen.read + seen.drafted, [FAINT] * len(seen.past) + fate(seen)
     kept = len(seen.past + seen.read + seen.tokens) - 1  # the last token of a text is unread
     for i, page in enumerate(seen.table):
@@ -79,44 +76,40 @@ def draw_pages(seen, size, text_of, who):
                         ha="center", va="center", **MONO)
     if seen.ended:  # behind the first row that does not stay: a text's last token is unread
         end = kept + kept // size + 0.97
-        ax.plot([end, end], [-0.2, 1], color=INK, linewidth=3)
-        ax.text(end, 1.1, "the text ends", fontsize=10)
+        ax.plot([end, end], [-0.8, 1], color=INK, linewidth=3)
+        ax.text(end, -0.5, "the text ends ", va="center", ha="right", fontsize=10)
     for place, color, meaning, strength in (
             (0, FAINT, "read before", 0.35), (6, ORANGE, "root", 0.35),
             (9.5, BLUE, "accepted, stays", 0.35), (17.5, BLUE, "accepted, does not stay", 0)):
-        key(ax, place, -0.9, color, meaning, strength)
-    ax.text(0, -1.9, "A text's last token is unread, so its row does not stay.", fontsize=9)
+        key(ax, place, -1.5, color, meaning, strength)
+    ax.text(0, -2.4, "A text's last token is unread, so its row does not stay.", fontsize=9)
     return canvas(ax, f"{who} stops inside its drafts: hollow rows do not stay",
-                  (-0.3, len(seen.table) * width), (-2.2, 2))
+                  (-0.3, len(seen.table) * width), (-2.7, 2))
 
 
-def draw_line_up(records, text_of):
+def draw_line_up(records):
     """The records of several engines, a row for each: how far p and q are from their replay, round
-    by round; how often the drafts were q's favourite; how its texts begin.
+    by round; how many standard errors too often the drafts were q's favourite; the rest in words.
 
-    records: {name: (a list of Recorded for each seed, the Replays of the first)}; text_of(token).
+    records: {name: (the Replays of one text, the `evidence` of six)}.
     """
     axes = iter(new_axes(height=0.3 + 0.7 * len(records), columns=4, rows=len(records)))
-    says = ("p off,\nby round", "q off,\nby round", "favourite:\nsaid, drafted",
-            "two texts;\ndrafts a round")
-    for name, (texts, replays) in records.items():
+    says = ("p as replayed?\noff, by round", "q as replayed?\noff, by round",
+            "drawn as q says?\nsurplus favourites", "six seeds:\nsix texts?")
+    for name, (replays, found) in records.items():
+        drafts, accepted, _, _, drawn, _, texts = found[2:]
         row = [next(axes) for _ in says]
         for ax, off in zip(row, ("p_off", "q_off"), strict=False):
             ax.bar(range(len(replays)), [max(getattr(one, off), default=0) for one in replays],
                    color=RED)
             ax.set(ylim=(0, 1), xlim=(-1, len(replays)), xticks=[], yticks=[])
         row[0].set_ylabel(name, rotation=0, va="center", labelpad=9)
-        rounds = sum(texts, [])
-        drafts = [pair for one in rounds for pair in zip(one.drafted, one.draft_probs, strict=True)]
-        shares = [sum(float(q.max()) for _, q in drafts) / len(drafts),
-                  sum(int(q.argmax()) == token for token, q in drafts) / len(drafts)]
-        bars = row[2].barh((1, 0), shares, color=(SKY, GREY))
-        row[2].bar_label(bars, [f"{share:.2f}"[1:] for share in shares], padding=2, fontsize=9)
-        canvas(row[2], "", (0, 1.3), (-0.6, 1.6))
-        begins = ["".join(visible(text_of(token)) for one in made for token in one.tokens)[:13]
-                  for made in texts[:2]]
-        a_round = f"{len(drafts) / len(rounds):.1f} a round"
-        row[3].text(0, 0.5, "\n".join([*begins, a_round]), va="center", fontsize=9, **MONO)
+        row[2].barh(0, drawn, 0.5, color=RED)
+        row[2].text(9.4, 0, f"{drawn:+.1f}", va="center", ha="right", fontsize=9)
+        row[2].vlines((-3, 0, 3), -0.5, 0.5, color=(GREY, INK, GREY))
+        canvas(row[2], "", (-3.5, 9.5), (-0.7, 0.7))
+        row[3].text(0, 0.5, f"{texts} of 6 texts\n{drafts:.1f} drafts a round\n"
+                    f"{accepted:.2f} accepted", va="center", fontsize=9)
         canvas(row[3], "", (0, 1), (0, 1))
         if name == next(iter(records)):
             for ax, say in zip(row, says, strict=True):
@@ -124,23 +117,3 @@ def draw_line_up(records, text_of):
     row[0].figure.suptitle("The records of seven engines: who is wrong?", x=0.02, ha="left",
                            fontsize=plt.rcParams["axes.titlesize"])
     return row
-
-
-def draw_gains(gains):
-    """What drafts are worth as the crowd grows. gains: {K: {readers: times as many tokens}}."""
-    ax = plain_frame(new_axes(height=2.7), "In a crowd drafts gain less, and eight less than four",
-                     "readers in one forward", "times the tokens")
-    for (k, line), style in zip(gains.items(), ("-", "--"), strict=True):
-        ax.plot(*zip(*line.items(), strict=True), f"o{style}", color=FAMILIES["4-gram"],
-                label=f"{k} drafts for each")
-        for n, gain in line.items():
-            above = gain == max(other[n] for other in gains.values())
-            ax.annotate(f"{gain:.1f}", (n, gain), (0, 6 if above else -15), fontsize=10,
-                        textcoords="offset points", ha="center")
-    ax.axhline(1, color=GREY)
-    ax.text(1, 1.04, "no drafts", color=FAINT, fontsize=10)
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(list(line), line)
-    ax.set_ylim(0.9, 3.3)
-    ax.legend(frameon=False, fontsize=10)
-    return ax
