@@ -144,7 +144,7 @@ def rejection_rounds(draft_probs, target_mass, k):
 class RRS:
     """Recursive rejection sampling: chapter 01's coin and residual, k times over.
 
-    For children drawn WITH replacement; chapter 02's multi_round is the same rule without.
+    For children drawn WITH replacement; for chapter 02's, which never repeat: DistinctRRS.
     """
 
     def __init__(self, draft_probs, target_mass, k):
@@ -154,3 +154,27 @@ class RRS:
         # Position i has coins of its own, for it meets what the others have left.
         each = [pick(coin, tokens[:, i:i + 1]) for i, coin in enumerate(self.coins)]
         return first_accepted(np.concatenate(each, axis=1))
+
+
+class DistinctRRS(SpS):
+    """Chapter 02's multi_round as a flow: one child, or two drawn WITHOUT replacement."""
+
+    def __init__(self, draft_probs, target_mass, k):
+        if k > 2:
+            raise ValueError(f"DistinctRRS judges 1 or 2 children; a node of this tree has {k}")
+        super().__init__(draft_probs, target_mass)
+        if k == 2:
+            refused = draft_probs - self.out  # (n, V): the first child is this, and is rejected
+            owed = (target_mass - self.out) / np.maximum(1 - self.out.sum(-1, keepdims=True), TINY)
+            # (n, V, V), a row for each first child: what the second is then drawn from.
+            left = draft_probs[:, None] * (1 - np.eye(draft_probs.shape[1]))
+            left /= np.maximum(left.sum(-1, keepdims=True), TINY)
+            taken = np.minimum(left, owed[:, None])
+            self.second = taken / np.maximum(left, TINY)
+            self.out = self.out + (refused[:, :, None] * taken).sum(1)
+
+    def accept(self, tokens):
+        coins = [self.coin[np.arange(len(tokens)), tokens[:, 0]]]
+        if tokens.shape[1] == 2:
+            coins.append(self.second[(np.arange(len(tokens)), *tokens.T)])
+        return first_accepted(np.stack(coins, axis=1))

@@ -10,7 +10,7 @@ import single_step_rules
 from global_resolution import GR, CappedGR, DistinctGR, smallest_cut
 from nanogpt.exact.slips import replaced, wrong_variants
 from nanogpt.exact.trees import KINDS, all_tuples, related
-from single_step_rules import KSEQ, RRS, SpS, smallest_rho
+from single_step_rules import KSEQ, RRS, DistinctRRS, SpS, smallest_rho
 
 WRONG = importlib.import_module("layers_room").WRONG
 RULES = (KSEQ, RRS, CappedGR, GR)
@@ -86,6 +86,11 @@ def test_a_flow_for_draws_that_never_repeat(V, k, scale):
     assert k == 1 or flow_error(RRS, draft, target, k, replacement=False) > 1e-3
     best = [largest_flow(*row, k, False) for row in zip(draft, target, strict=True)]
     assert DistinctGR(draft, target, k).out.sum() > 0.98 * sum(best)
+    if k < 3:
+        assert flow_error(DistinctRRS, draft, target, k, replacement=False) < 1e-12
+    else:
+        with pytest.raises(ValueError, match="a node of this tree has 3"):
+            DistinctRRS(draft, target, k)
 
 
 def test_one_child_makes_every_rule_speculative_sampling():

@@ -85,11 +85,12 @@ KINDS = {
 }
 
 
-def all_trees(shape, models, most=1_000_000):
+def all_trees(shape, models, most=1_000_000, repeats=True):
     """Every tree of a shape that can be drawn -> shape, (tokens, draft_probs, target_probs) as
-    rules judge them, prefixes (B, N), probability (B,). Siblings may repeat.
+    rules judge them, prefixes (B, N), probability (B,).
 
-    shape: anything with parents, a row each, and depths (N,).
+    shape: anything with parents, a row each, and depths (N,); repeats: may siblings be equal? Else
+    each is drawn from what the earlier ones have left.
     """
     parents, V = shape.parents, models.V
     assert V ** (len(parents) - 1) <= most
@@ -100,6 +101,10 @@ def all_trees(shape, models, most=1_000_000):
     for v in range(1, len(parents)):
         parent = parents[v]
         probs = models.draft[shape.depths[parent]][prefixes[:, parent]]  # (B, V)
+        for sibling in () if repeats else range(1, v):
+            if parents[sibling] == parent:
+                probs = np.where(np.arange(V) == tokens[:, [sibling]], 0, probs)
+                probs = probs / probs.sum(-1, keepdims=True)
         tree, token = np.nonzero(probs)  # which tree goes on with which token
         tokens, prefixes = tokens[tree], prefixes[tree]
         probability = probability[tree] * probs[tree, token]
@@ -140,12 +145,12 @@ def target_distribution_of(models, H):
     return probs
 
 
-def bias_and_length(rule, shape, models):
+def bias_and_length(rule, shape, models, repeats=True):
     """-> total variation between output and target over H + 1 tokens; mean accepted tokens.
 
-    rule: judge(shape, tokens, draft_probs, target_probs) on a batch; shape: see all_trees.
+    rule: judge(shape, tokens, draft_probs, target_probs) on a batch; shape, repeats: see all_trees.
     """
-    trees = all_trees(shape, models)
+    trees = all_trees(shape, models, repeats=repeats)
     _, arrays, _, probability = trees
     ends, residual = rule.judge(shape, *arrays)
     # On each tree the path must end somewhere, whatever the mean over trees says.
