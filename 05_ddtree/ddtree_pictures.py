@@ -15,6 +15,7 @@ from nanogpt.packing import precision_of
 from nanogpt.pictures import maps
 from nanogpt.pictures.plots import (
     BLUE,
+    FAINT,
     GREEN,
     GREY,
     INK,
@@ -41,37 +42,35 @@ from tree_attention import Tree, speculate  # chapter 02
 # ---------------------------------------------------------------- the drafter, and its slots
 
 
-def list_letters(ax, x, row, text_of_token, color):
+def list_letters(ax, x, top, row, text_of_token, color):
     """The three best tokens of a distribution, (V,), below each other, beside bars of their p."""
     for rank, (p, token) in enumerate(zip(*map(torch.Tensor.tolist, row.topk(3)), strict=True)):
-        y, name = 4.1 - 0.45 * rank, visible(text_of_token(token)).replace("\\n", NEWLINE)
+        y, name = top - 0.45 * rank, visible(text_of_token(token)).replace("\\n", NEWLINE)
         ax.text(x, y, f"{name} {two_digits(p)}", va="center", **MONO)
         ax.barh(y, 0.32 * p, 0.3, left=x + 0.62, color=tint(color, 0.6))
 
 
 def draw_drafter(root, log_probs, text_of_token, after):
-    """A block of masks goes in, one distribution a slot comes out: the best three tokens of two of
-    them. Beside slot 2 stands what the target says of its letter -> the Axes.
+    """A block of masks goes in, one distribution a slot comes out: the best three tokens of each.
+    Below stands what the target says of the second's letter -> the Axes.
 
     root: a token; log_probs (L, V): one real pass; after: {a title: a distribution of the target,
     (V,)}: on average, and behind two first letters.
     """
-    title, probs = "Slot 2 should give the average, and misses it", log_probs.exp()
-    ax = canvas(new_axes(height=3.7), title, (0, len(probs) + 1.1), (0.1, 5.5))
+    title, probs = "Slot 2 must answer for $the$ and for $to$ at once", log_probs.exp()
+    ax = canvas(new_axes(height=4.4), title, (0, len(probs) + 1.1), (-2.3, 4.7))
     draw_cells(ax, 0.8, [visible(text_of_token(root)), *["MASK"] * len(probs)],
                [BLUE, *[SKY] * len(probs)])
     ax.text(0.47, 0.65, "root", ha="center", va="top")
     ax.text(3.5, 0.65, "five slots", ha="center", va="top")
     for slot, row in enumerate(probs, 1):
-        if slot < 3:
-            ax.annotate("", (slot + 0.47, 2.9), (slot + 0.47, 1.65),
-                        arrowprops={"arrowstyle": "->"})
-            ax.text(slot + 0.47, 4.5, f"$q_{slot}$", ha="center")
-            list_letters(ax, slot, row, text_of_token, SKY)
-    ax.text(4.65, 5.05, "the target's second letter", ha="center", color=ORANGE)
-    for x, (says, row) in zip((3.05, 4.15, 5.15), after.items(), strict=True):
-        ax.text(x + 0.45, 4.5, says, ha="center", color=ORANGE)
-        list_letters(ax, x, row, text_of_token, ORANGE)
+        ax.annotate("", (slot + 0.47, 2.55), (slot + 0.47, 1.65), arrowprops={"arrowstyle": "->"})
+        ax.text(slot + 0.47, 4.15, f"$q_{slot}$", ha="center")
+        list_letters(ax, slot, 3.8, row, text_of_token, SKY)
+    ax.text(0, -0.9, "The target\nabout\nletter 2:", color=ORANGE, va="top")
+    for x, (says, row) in zip((2, 3.5, 5), after.items(), strict=True):
+        ax.text(x + 0.45, -0.45, says, ha="center", color=ORANGE)
+        list_letters(ax, x, -0.95, row, text_of_token, ORANGE)
     return ax
 
 
@@ -161,24 +160,22 @@ def mass(probs, prefix):
     return prod(row[rank] for row, rank in zip(probs, prefix, strict=False))
 
 
-def draw_heap(ax, popped, waiting, label, badge=lambda _: (-28, 8)):
-    """One state of the heap: the tree in blue with the order of its pops, dashed what waits.
-
-    badge(prefix): so many points from a node's middle its number stands -> {prefix: its place}.
-    """
+def draw_heap(ax, popped, waiting, label, lost=None):
+    """One state of the heap: the tree in blue with the order of its pops, dashed what waits; or, if
+    there is one, without the order, in red what is lost -> {prefix: its place}."""
     rows = sorted({(), *popped, *waiting}, key=lambda u: (len(u), u))
     heights = tree_rows([[i for i, u in enumerate(rows) if u and u[:-1] == parent]
                          for parent in rows])
     places = {u: (len(u), y) for u, y in zip(rows, heights, strict=True)}
     for u, (x, y) in places.items():
-        color, line = (GREY, "--") if u in waiting else (BLUE, "-")
+        color, line = (GREY, "--") if u in waiting else (RED if u in (lost or ()) else BLUE, "-")
         if u:
             ax.plot(*zip(places[u[:-1]], (x, y), strict=True), line, color=color, zorder=1)
         ax.text(x, y, label(u), ha="center", va="center",
                 bbox={"boxstyle": "round,pad=0.25", "linestyle": line, "edgecolor": color,
-                      "facecolor": "white" if u in waiting else tint(BLUE, 0.3)})
-    for order, u in enumerate(popped, 1):
-        ax.annotate(order, places[u], badge(u), textcoords="offset points", color="white",
+                      "facecolor": "white" if u in waiting else tint(color, 0.3)})
+    for order, u in enumerate(popped if lost is None else (), 1):
+        ax.annotate(order, places[u], (-28, 8), textcoords="offset points", color="white",
                     ha="center", va="center",
                     bbox={"boxstyle": "circle,pad=0.15", "edgecolor": BLUE, "facecolor": BLUE})
     ax.set_ylim(max(heights) + 0.5, -0.7)
@@ -216,18 +213,16 @@ def draw_lost(names, probs, popped, target):
     names: of each slot the letters by rank; probs, popped: see replay; target: what the target
     gives each prefix, in the order of `popped`.
     """
-    ax = new_axes(height=5.2)
+    ax, kept = new_axes(height=4.8), dict(zip(popped, target, strict=True))
+    lost = [u for u in popped if kept[u] < 0.005]
     places = draw_heap(ax, popped, set(), lambda u: "t" if not u else (
         "t" + "".join(slot[rank] for slot, rank in zip(names, u, strict=False))
-        + f" {two_digits(mass(probs, u))}"), badge=lambda u: (
-            30 if u[1:] else -12, 14))
-    lost = 0
-    for u, p in zip(popped, target, strict=True):
-        says, color = ("lost", RED) if p < 0.005 else (two_digits(p), ORANGE)
-        lost += p < 0.005
-        ax.annotate(says, places[u], (4 if u[1:] else -4, -18), color=color,
-                    textcoords="offset points", ha="center", va="center")
-    title = f"In the boxes the promise, in orange what is kept: {lost} rows are lost"
+        + f" {two_digits(mass(probs, u))}"), lost)
+    for u, p in kept.items():
+        ax.annotate("lost" if u in lost else two_digits(p), places[u], (4 if u[1:] else -4, -17),
+                    color=RED if u in lost else ORANGE, textcoords="offset points", ha="center",
+                    va="center")
+    title = f"Of {len(popped)} rows {len(lost)} go where the target hardly ever does"
     return canvas(ax, title, (-0.3, max(map(len, popped)) + 0.5), ax.get_ylim()), places
 
 
@@ -285,27 +280,18 @@ def draw_stop(masses, contests, top=0.1, most=30):
 # ---------------------------------------------------------------- picked or drawn
 
 
-def draw_depth(picks, best, chains):
-    """How often a letter of a draft is accepted, letter by letter -> the Axes.
-
-    picks, best: (2, L), how many of the heap's nodes and of the best ones a letter has, and how
-    many are accepted; chains: {what the picture says: how often each draft is accepted, (L,)}, two.
+def draw_depth(lines):
+    """How often a letter of a draft is accepted, letter by letter -> the Axes. lines: {name: (L,)}.
     """
-    (nodes, kept), (_, most) = picks.tolist(), best.tolist()
-    ax, letters = new_axes(height=3.8), range(1, len(nodes) + 1)
-    lines = {f"the heap's {sum(nodes):.0f} picks": kept,
-             f"the best {sum(nodes):.0f} picks": most} | chains
-    for (says, accepted), color, line in zip(lines.items(), (BLUE, BLUE, RED, GREEN),
-                                             ("-", "--", "-", "-"), strict=True):
-        ax.plot(letters, accepted, line, marker="o", color=color,
-                label=f"{says}: in all {sum(accepted):.2f}")
-    ax.legend(loc="upper right", labelcolor="linecolor", frameon=False, reverse=True)
-    ax.set(ylim=(-0.05, 1.03), xlim=(0.7, 6.6), xticks=letters)
-    for i, n in zip(letters, nodes, strict=True):
-        ax.text(i, -0.17, f"{n:.1f}", color=BLUE, ha="center", va="top")
-    ax.text(5.3, -0.17, "rows of the heap", color=BLUE, va="top")
-    return plain_frame(ax, "The heap wins the first letter and loses those behind",
-                       "\nletter of the draft", "this letter accepted")
+    ax = new_axes(height=3.8)
+    for (name, accepted), color, line in zip(lines.items(), (FAINT, GREEN, FAINT, RED, BLUE),
+                                             ("o-", "o-", "o--", "o-", "o-"), strict=True):
+        ax.plot(range(1, len(accepted) + 1), accepted, line, color=color,
+                label=f"{name}: in all {accepted.sum():.2f}")
+    ax.legend(loc="upper right", labelcolor="linecolor", frameon=False)
+    ax.set(ylim=(-0.05, 1.03), xlim=(0.8, 5.6), xticks=range(1, 6))
+    return plain_frame(ax, "Around a drawn path: ahead of the heap at each letter",
+                       "letter of the draft", "this letter accepted")
 
 
 DRAFTED = {  # of section 8's map: a curve's family, style, side, method, {size: its label}
@@ -315,8 +301,7 @@ DRAFTED = {  # of section 8's map: a curve's family, style, side, method, {size:
     "": ("block drafter", "o", 1, "05 slots, drawn chain of {}", {3: ""}),
     "4, 8, 16 picks": ("one head", "o--", 1, "03 one head, {} nodes", {4: "", 8: " ", 16: "  "}),
     " ": ("4-gram", "o--", 1, "05 4-gram, {} nodes", {4: "4, 8, 16 picks", 8: "", 16: " "}),
-    "  ": ("block drafter", "o--", -1, "05 DDTree, {} nodes",
-           {7: "our pass: 3 draws, 7 and 15 picks", 15: ""}),
+    "7, 15 picks": ("block drafter", "o--", 1, "05 DDTree, {} nodes", {7: "", 15: " "}),
 }
 
 
@@ -324,11 +309,15 @@ def draw_drafted(found, T=1):
     """On the map: three drafters, each with draws and with picks -> the Axes. found: a stored
     contest."""
     fast = speedups(found, T)
-    return maps.draw_lines("Each drafter is faster with draws", {
+    ax = maps.draw_lines("Each drafter is faster with draws", {
         name: (maps.FAMILIES[family], style, side, {
             label: fast[method.format(n)][:2] for n, label in labels.items()})
         for name, (family, style, side, method, labels) in DRAFTED.items()},
-        (0, 5, 0, 6.6), (1, 1.5, 2))
+        (0, 5, 0, 6.6), (1, 1.5))
+    ax.annotate("our pass: 3 draws", fast["05 slots, drawn chain of 3"][1::-1], (1.75, 1.3),
+                color=maps.FAMILIES["block drafter"], weight="bold",
+                arrowprops={"arrowstyle": "-", "relpos": (0.2, 1)})
+    return ax
 
 
 def fastest(found, loop, trees):

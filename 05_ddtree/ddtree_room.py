@@ -507,23 +507,27 @@ def perfect_pass(target, text, length, samples=256):
     return torch.stack(marginals).log()
 
 
-def accepted_of_drawn(target, text, law, length, draws):
-    """Chains are drawn, and judged by p/q: how often each draft is accepted, a mean over so many
-    chains, (length,). law(the chain so far) -> (V,), what the next draft is drawn from."""
-    dice, tokens, q = Dice(0), [], []
+@torch.inference_mode()
+def accepted_of_drawn(target, text, law, length, draws, siblings=0):
+    """Chains are drawn, and judged by p/q: how often each letter has an accepted draft, a mean over
+    so many chains, (length,). law(the chain so far) -> (V,), what the next draft is drawn from;
+    siblings: so many picks beside each draft, the best others of its law."""
+    dice, chains, q = Dice(0), [], []
     for _ in range(draws):
         chain = []
         for _ in range(length):
-            probs = law(chain)
-            chain.append(dice.draw(probs))
-            q.append(float(probs[chain[-1]]))
-        tokens += chain
-    # One tree of many chains.
-    parents = [0 if i % length == 0 else i for i in range(draws * length)]
-    masses = target_masses(
-        target, text, Tree([text[-1], *tokens], [-1, *parents])).reshape(draws, length)
-    p = masses / torch.cat([torch.ones(draws, 1), masses[:, :-1]], 1)
-    return (p / torch.tensor(q).reshape(draws, length)).clamp(max=1).cumprod(1).mean(0)
+            q.append(law(chain))
+            chain.append(dice.draw(q[-1]))
+        chains.append(chain)
+    q, chains = torch.stack(q).reshape(draws, length, -1), torch.tensor(chains)  # (draws, L, V)
+    logits, _ = target(torch.cat([torch.tensor([text]).expand(draws, -1), chains], 1))
+    p, drafts = Sampler(1)(logits[:, len(text) - 1:-1].float().cpu()), chains[..., None]
+    kept = (p / q).gather(-1, drafts)[..., 0].clamp(max=1)
+    lacks = (p - q).clamp(min=0)  # the residual, but for its sum
+    best = q.scatter(-1, drafts, -1).topk(siblings).indices
+    held = lacks.gather(-1, best).sum(-1) / lacks.sum(-1)
+    reached = kept.cumprod(1) / kept
+    return (reached * (kept + (1 - kept) * held)).mean(0)
 
 
 def blind(row, text, length, least=2e-5):

@@ -5,7 +5,9 @@ Exactness, greedy text and drafters as good as new: tests/test_loops.py.
 
 import importlib
 import itertools
+import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,11 +22,13 @@ from ddtree import (
     surrogate,
 )
 from nanogpt.decoding import Step
+from nanogpt.exact.enumeration import outcomes
 from nanogpt.exact.toy_models import GPTModel, random_gpt
 from nanogpt.exact.trees import best_mass
 from ngram import NgramTreeDrafter
 from text_table import TextTable
 from train_drafter import random_drafter
+from tree_attention import Tree
 
 wrong = importlib.import_module("ddtree_room")
 
@@ -172,6 +176,26 @@ def test_the_best_tree_there_is_has_the_heaviest_prefixes_of_the_target():
     reader = SimpleNamespace(after=lambda context: torch.zeros(target.config.vocab_size))
     drawn = wrong.reading_on(network, reader, [text], draws=600)["the pass"][0]
     assert drawn.cumsum(0)[:2].tolist() == pytest.approx([kept[0], sum(kept)], abs=0.03)
+    # With all others picked beside a draw its letter is sure; the next one comes behind a draw.
+    q, V = log_probs.exp(), target.config.vocab_size
+    drawn = wrong.accepted_of_drawn(target, text, lambda chain: q[len(chain)], 2, 600, V - 1)
+    assert drawn.tolist() == pytest.approx([1, kept[0]], abs=0.03)
+
+
+def test_picks_around_a_drawn_path_lose_nothing(capsys):
+    """The lesson's own cells: two draws, a pick beside each, and what three letters become."""
+    lesson = Path(wrong.__file__).with_name("walkthrough.ipynb").read_text(encoding="utf-8")
+    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(lesson)["cells"]}
+    names = {"torch": torch, "math": math, "Tree": Tree, "outcomes": outcomes,
+             "Dice": print, "race": lambda *_: None}
+    for cell in ("e5drawn0", "h4around", "h4check1"):
+        exec(cells[cell], names)
+    p, law = names["p"], torch.zeros(3, 3, 3, dtype=torch.float64)
+    for letters, chance in outcomes(lambda dice: names["three_letters"](dice, names["coins"])):
+        law[letters] += chance
+    torch.testing.assert_close(law, p[0, :, None, None] * p[:, :, None] * p)
+    right, broken = (line.split()[-1] for line in capsys.readouterr().out.splitlines()[-2:])
+    assert float(right) == 0 < float(broken)
 
 
 def test_the_heap_on_a_drafter_that_reads_on():
