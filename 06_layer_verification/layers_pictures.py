@@ -204,11 +204,11 @@ def draw_layer(ax, shares, below, title):
             band(flow, tint(BLUE, 0.6), f"{token}: {two_digits(flow)}")
         spare, sent = share - sum(flows), sent + sum(flows)
         band(spare, tint(GREY, 0.35), "not wanted" if spare > 0.1 else "", color=FAINT)
-        ax.plot((0.3, 1), (at, at), color="white", linewidth=3)
+        ax.hlines(at, 0.3, 1, color="white", linewidth=3)
     if at < 1 - 1e-9:
         band(1 - at, RED, f"used by nobody: {two_digits(1 - at)}", color="white", fontweight="bold")
-    for wall in (0, 1):
-        ax.plot((0.3, 1), (wall, wall), color=INK, linewidth=2.2)
+    ax.hlines((0, 1), 0.3, 1, color=INK, linewidth=2.2)
+    say(ax, 1.13, 0.7, f"unused\n{two_digits(1 - sent)}", color=FAINT)
     say(ax, 1.13, 0.42, "flows", color=FAINT)
     say(ax, 1.13, 0.53, two_digits(sent), color=BLUE, fontsize=17, fontweight="bold")
     return canvas(ax, title, (-0.12, 1.22), (1.05, -0.06))
@@ -250,6 +250,20 @@ def draw_token_times(hours, colors, title):
         say(ax, 12.4, seen[12], rule, color=color, ha="left", fontweight="bold")
     ax.set(xlim=(3.5, 15.8), xticks=[*seen], yticks=range(90, 111, 5))
     return plain_frame(ax, title, "drafts in the chain", "time of a token, %")
+
+
+def draw_sent(title, curves):
+    """Tokens a round over the drafts that are sent. -> Axes
+
+    curves: {name: (drafts, tokens, colour, by how much the name is higher than the curve's end)}.
+    """
+    ax = new_axes(height=4.6)
+    for name, (x, y, color, up) in curves.items():
+        ax.plot(x, y, "o-", color=color, linewidth=2.2)
+        say(ax, x[-1] + 0.25, y[-1] + up, f"{y[-1]:.2f}  {name}", color=color, ha="left",
+            fontweight="bold")
+    ax.set(xlim=(0.6, 14), xticks=range(1, 9))
+    return plain_frame(ax, title, "drafts sent", "tokens a round")
 
 
 # ---------------------------------------------------------------- the round of the step page

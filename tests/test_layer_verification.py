@@ -40,7 +40,7 @@ from nanogpt.exact.slips import replaced
 from nanogpt.exact.toy_models import ToyDraft, ToyModel, loop_bias
 from nanogpt.exact.trees import KINDS, Tables, tables
 from nanogpt.sampling import Dice, Sampler
-from single_step_rules import KSEQ, RRS, SpS
+from single_step_rules import KSEQ, RRS, DistinctRRS, SpS
 from test_chain_specdec import drafts_accepted
 from tree_attention import Tree, TreeDrafter, multi_round, speculate, walk
 
@@ -366,6 +366,24 @@ class Untruncated(SampledTreeDrafter):
                     torch.cat([untruncated, torch.zeros(len(tree) - 1, 4)]))
 
 
+CHAPTER_02 = [lift(DistinctRRS) for lift in (TokenVerification, LayerVerification)]
+
+
+def test_the_same_siblings_under_both_lifts_as_the_lesson_says():
+    """TV of DistinctRRS is chapter 02's multi_round; the layer adds to it on each of 12 pairs."""
+    lesson = (bench.MEASURED.parents[1] / "06_layer_verification/layers.ipynb").read_text("utf-8")
+    means = {}
+    for depth in (2, 4):
+        shape = shape_of(tuple(shape_parents(multi_chain, 2, depth)))
+        both = np.array([[exact_trees.bias_and_length(
+            rule, shape, tables("related", V=3, H=4, seed=seed), repeats=False)
+            for rule in CHAPTER_02] for seed in range(12)])
+        assert both[:, :, 0].max() < 1e-12 and (both[:, 1, 1] > both[:, 0, 1]).all()
+        means[depth] = both[:, :, 1].mean(0)
+    assert means[2] == pytest.approx([1.603, 1.618], abs=5e-4)
+    assert all(f"| {length:.3f} |" in lesson for length in means[4])
+
+
 @pytest.mark.parametrize("make, exact, biased", [
     # one that walks, one that judges the whole tree, one that judges it from its leaves up
     (lambda model, dice: SampledTreeDrafter(model, [-1, 0, 0], Sampler(1, top_k=2), dice),
@@ -376,7 +394,7 @@ class Untruncated(SampledTreeDrafter):
     (lambda model, dice: TreeDrafter(model, (2,)),
      [walk], [TokenVerification(RRS), LayerVerification(KSEQ), TraversalVerification()]),
     (lambda model, dice: TreeDrafter(model, (2,), Sampler(1), dice),
-     [multi_round], [LayerVerification(RRS)]),
+     [multi_round, *CHAPTER_02], [LayerVerification(RRS)]),
 ], ids=["as it was drawn", "before top-k", "top tokens", "without replacement"])
 def test_a_tree_that_was_not_drawn_as_its_rule_thinks_is_caught(make, exact, biased):
     drafter = ToyDraft(ToyModel(99, 4))
