@@ -77,45 +77,6 @@ def draw_drafter(root, log_probs, text_of_token, after):
 # ---------------------------------------------------------------- toys
 
 
-def draw_theorem(title, p, more, back):
-    """How the text of two tokens comes about, step by step: p, what the judge lets through beyond
-    it, d a, and what is drawn from r in return, - S r -> two Axes. (2,) each."""
-    axes = new_axes(height=2.9, columns=2)
-    for ax, letter, (share, extra, drawn) in zip(
-            axes, "ts", torch.stack([p, more, back], 1).tolist(), strict=True):
-        let = share + extra
-        for x, (bottom, step, color) in enumerate((
-                (0, share, ORANGE), (share, extra, RED), (let, drawn, ORANGE),
-                (0, let + drawn, BLUE))):
-            ax.bar(x, step, 0.7, bottom, color=tint(color, 0.75))
-            ax.text(x, max(bottom, bottom + step) + 0.02,
-                    "-" * (step < 0) + two_digits(abs(step)), ha="center")
-        ax.set(xticks=range(4), xticklabels=["$p$", "$d\\,a$", "$-S\\,r$", "text"], yticks=[],
-               ylim=(0, 0.98), xlabel=letter)
-    axes[0].set_title(title)
-    return axes
-
-
-def draw_told(title, most, ways):
-    """Of each way to hide drafts: how many are accepted if the judge is told q, a ring, red if the
-    text is wrong, and if it is told the truth, filled -> the Axes.
-
-    most: so many are sent; ways: {name: (accepted, told q; is the text wrong?; accepted)}.
-    """
-    ax = new_axes(height=0.9 + 0.62 * len(ways))
-    for y, (name, (before, wrong, after)) in enumerate(ways.items()):
-        ax.plot([min(before + 0.0045, after), after], [y, y], color=BLUE)
-        ax.plot(after, y, "o", color=BLUE, markersize=10)
-        ax.plot(before, y, "o", color=RED if wrong else BLUE, markersize=16, fillstyle="none",
-                markeredgewidth=2.4)
-        ax.text(most - 0.185, y - 0.25, name, va="bottom")
-        ax.text(after + 0.008, y, two_digits(after), va="center")
-    for x, says in (before, "told q"), (after, "told the truth"), (most - 0.014, "sent"):
-        ax.text(x, y + 0.4, says, ha="center", va="top")
-    ax.axvline(most, color=INK, linestyle="--")
-    return canvas(ax, title, (most - 0.188, most + 0.01), (len(ways) - 0.2, -0.8))
-
-
 def draw_hole(title, rows):
     """25 rounds: 20 drafts t are sent, and five s are hidden; what stands in their place? -> Axes.
 

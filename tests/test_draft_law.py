@@ -61,6 +61,27 @@ def test_two_honest_pairs(seed):
     torch.testing.assert_close(torch.as_tensor(second_way).to(p), p)
 
 
+@pytest.mark.parametrize("judged", [0, 1, 2])
+def test_of_all_drawn_drafts_only_the_last_can_do_without_its_row(judged):
+    """A perfect drafter stops behind an s, token 1. A chain of less than three is cut to so many
+    drafts, the last of them without a row: one that was drawn behind it is hidden."""
+    p = torch.tensor([0.8, 0.2], dtype=torch.float64)
+
+    def first_two(dice):
+        text = []
+        while len(text) < 2:
+            chain = [dice.draw(p)]
+            while chain[-1] == 0 and len(chain) < 3:
+                chain.append(dice.draw(p))
+            text += chain if len(chain) == 3 else chain[:judged] or [dice.draw(p)]
+        return 2 * text[0] + text[1]
+
+    off = (token_law(first_two, 4).view(2, 2) - torch.outer(p, p)).abs()
+    assert (off.max() < 1e-15) == (judged == 2)
+    first = token_law(first_two, 4).view(2, 2).sum(1)
+    assert (float((first - p).abs().max()) < 1e-15) == (judged > 0)
+
+
 @pytest.mark.parametrize(("p", "q", "law"), [
     # p has no token 2: what q drew there may as well be sent as a draw from r, (.5, .5, 0)
     ([0.7, 0.3, 0.0], [0.5, 0.1, 0.4], [0.7, 0.3, 0.0]),
