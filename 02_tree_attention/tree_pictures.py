@@ -3,7 +3,6 @@
 import torch
 
 from chain_specdec import residual
-from nanogpt.does_it_pay import speedups
 from nanogpt.packing import precision_of
 from nanogpt.pictures.plots import (
     BLUE,
@@ -41,42 +40,35 @@ def stack(ax, title, tokens, parts):
 
 
 def draw_turns(p, q, tokens):
-    """What multi-round rejection does with the first child, and with the second.
-
-    A panel for each first child that can be rejected, A, B, ..., as wide as it is probable; p, q
-    (V,). Blue is accepted, grey rejected, orange still owed. In the first panel the orange is cut
-    by who inherits it; in the last one each part stands in its place, and paid.
-    """
-    def numbers(values, word=""):
-        shown = [short(value) if value > 0.045 else "" for value in values.tolist()]
-        shown[int(values.argmax())] += word
-        return shown
-
-    def often(values):
-        return short(float(values.sum()))
+    """Multi-round rejection of p, q (V,): the first child; the second where the first of the tokens
+    that can be rejected was, A; and what all of it makes up. Blue is accepted, grey rejected,
+    orange still owed: by A, B, ..., of which each is as wide as its rejection is probable."""
+    def numbers(values, name=""):
+        return [f"{name}{short(value)}" if value > 0.045 else "" for value in values.tolist()]
 
     accepted, rejected = torch.minimum(p, q), (q - p).clamp(min=0)
-    heirs = rejected.nonzero().flatten().tolist()
-    first, *axes, total = new_axes(height=1.7 + 1.45 * (len(heirs) + 1), rows=len(heirs) + 2)
-    above, paid = [], [(accepted, BLUE, numbers(accepted))]
-    for name, x, ax in zip("ABCD", heirs, axes, strict=False):
+    first, second, total = new_axes(height=6, rows=3)
+    parts = [(accepted, BLUE, numbers(accepted)), (rejected, GREY, numbers(rejected))]
+    paid = torch.zeros(len(p))
+    for name, x in zip("ABCD", rejected.nonzero().flatten().tolist(), strict=False):
         new_p, left = rejected[x] * residual(p, q), q.clone()
         left[x] = 0
         new_q = rejected[x] * left / left.sum()
         same = torch.minimum(new_p, new_q)
-        above.append((new_p, ORANGE, [name * (value > 0) for value in new_p.tolist()]))
-        paid += [(part, color, [name * (value > 0.03) for value in part.tolist()])
-                 for part, color in ((same, BLUE), (new_p - same, ORANGE))]
-        stack(ax, f"{name}: {tokens[x]} rejected ({often(rejected[x])}), second child "
-              f"accepted in {often(same)} of the rounds", tokens, [
-                  (part, color, numbers(part)) for part, color in (
-                      (same, BLUE), (new_q - same, GREY), (new_p - same, ORANGE))])
-        ax.text(0, x, "already rejected", va="center")
-    stack(first, f"First child: accepted in {often(accepted)}; A and B inherit the orange debt",
-          tokens, [(accepted, BLUE, numbers(accepted, " accepted")),
-                   (rejected, GREY, numbers(rejected, " rejected")), *above])
-    stack(total, "In the end A and B have paid it: all of p is written", tokens, paid)
+        paid += same
+        parts.append((new_p, ORANGE, numbers(new_p, f"{name} ")))
+        if name == "A":
+            stack(second, f"A: {tokens[x]} rejected; the second child is accepted in "
+                  f"{short(float(same.sum()))}", tokens, [
+                      (part, color, numbers(part)) for part, color in (
+                          (same, BLUE), (new_q - same, GREY), (new_p - same, ORANGE))])
+            second.text(0, x, "already rejected", va="center")
+    stack(first, "First child: blue accepted, grey rejected, orange owed", tokens, parts)
+    stack(total, "First child, second child, a last draw: together all of p", tokens, [
+        (part, color, [word * (value > 0.03) for value in part.tolist()]) for part, color, word in (
+            (accepted, BLUE, "1st"), (paid, BLUE, "2nd"), (p - accepted - paid, ORANGE, "last"))])
     for y, value in enumerate(p.tolist()):
+        total.plot([value, value], [y - 0.45, y + 0.45], color=INK, linewidth=2.5)
         total.text(value + 0.01, y, short(value), va="center")
 
 
@@ -111,24 +103,26 @@ def draw_by_temperature(target_logits, draft_logits):
             (BLUE, INK, FAINT, BLUE, INK), (0, 0.02, -0.02, 0, 0), strict=True):
         drawn = "drawn" in name
         ax.plot(temperatures, line, "-" if drawn else "--", color=color,
-                linewidth=1.2 if color == FAINT else 2.5)
+                linewidth=2.5)
         ax.text(1.02, line[-1] + up, name, color=color, va="center")
+    ax.plot(1, lines[1][-1], "o", color=INK, markersize=9)
     ax.set(xlim=(0.18, 1.26), ylim=(0.4, 1), xticks=temperatures)
-    return plain_frame(ax, "Row for row, a drawn guess is accepted more often",
+    return plain_frame(ax, "At T = 1 one drawn guess is worth four picked ones",
                        "temperature", "a draft is accepted")
 
 
-def draw_counts(found):
-    """At T = 0, where nothing is drawn: 4, 8 and 16 guesses of the table of counts, as a tree of
-    its likeliest and as a chain, from the same code. found: see load_contest -> Axes"""
-    fast, ax = speedups(found, 0), new_axes(height=2.7)
-    for side, color, name in (-0.2, BLUE, "{} nodes"), (0.2, GREY, "the heap's chain of {}"):
-        found = [fast[f"05 4-gram, {name.format(n)}"][2] for n in (4, 8, 16)]
-        bars = ax.barh([y + side for y in range(3)], found, 0.38, color=color)
-        ax.bar_label(bars, [f"{speed:.2f}x" for speed in found], padding=4)
-        ax.text(0.08, side, "tree" if color == BLUE else "chain", va="center",
-                color="white" if color == BLUE else INK)
-    for y, n in enumerate((4, 8, 16)):
-        ax.text(-0.08, y, f"{n} guesses", ha="right", va="center")
-    return canvas(ax, "At T = 0 a table's eight guesses pay best as a tree", (-0.75, 3.4),
-                  (2.5, -0.5))
+def draw_belief(target_logits, draft_logits, price):
+    """How often is the second picked guess right at T = 1, by how likely the drafter thinks it is?
+    price: above it, a row is paid for. (n, V) each -> Axes"""
+    best = Sampler(1)(draft_logits).topk(2)
+    right = Sampler(1)(target_logits).gather(1, best.indices)[:, 1]
+    bins = (best.values[:, 1] * 20).long().clamp(max=6)
+    ax = new_axes(height=3.4)
+    ax.plot([0, 0.4], [0, 0.4], color=GREY)
+    ax.plot(*([float(values[bins == n].mean()) for n in range(7)]
+              for values in (best.values[:, 1], right)), "o", color=BLUE, markersize=9)
+    ax.axhspan(0, price, color=GREY, alpha=0.35)
+    ax.text(0.39, price / 2, "does not pay for its row", ha="right", va="center")
+    ax.set(xlim=(0, 0.4), ylim=(0, 0.4))
+    return plain_frame(ax, "A second guess is right as often as q says",
+                       "its probability by q", "how often it is right")

@@ -103,17 +103,21 @@ def emitted(rule, p, q):
     return token_law(run, len(p) + 1).tolist()
 
 
-def drawn_chances(target_logits, draft_logits, T):
-    """How often the first drawn child is accepted; how often it is rejected and the second is
-    accepted, by multi-round rejection at temperature T > 0. (n, V) each -> two means over the n."""
+def drawn_letters(target_logits, draft_logits, T):
+    """How often each letter is the first drawn child, and accepted; how often it is the second, and
+    accepted after a rejection, by multi-round rejection at temperature T > 0. (n, V) each."""
     p, q = (Sampler(T)(logits) for logits in (target_logits, draft_logits))
     rejected, owed = (q - p).clamp(min=0), (p - q).clamp(min=0)  # (n, V): each x; sums: 1 - alpha
     owed = owed / owed.sum(-1, keepdim=True).clamp(min=1e-30)  # the residual
     x = torch.eye(q.shape[-1], dtype=torch.bool)
     # (n, x, V): q without x. From the logits, for near T = 0 the other probabilities vanish.
     left = Sampler(T)(draft_logits[:, None].masked_fill(x, -torch.inf))
-    second = rejected * torch.minimum(owed[:, None], left).sum(-1)  # (n, x)
-    return float(torch.minimum(p, q).sum(-1).mean()), float(second.sum(-1).mean())
+    return torch.minimum(p, q), (rejected[..., None] * torch.minimum(owed[:, None], left)).sum(1)
+
+
+def drawn_chances(*logits_and_T):
+    """How often the first drawn child is accepted; how often the second: two means over the n."""
+    return [float(letters.sum(-1).mean()) for letters in drawn_letters(*logits_and_T)]
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -289,7 +293,6 @@ def changed_loops(pairs=6):
     return {
         "walk, as it is": mean(walk),
         "multi-round, as it is": mean(multi_round),
-        "worst guesses": mean(walk, top=lambda probs, n: probs.argsort()[:n].tolist()),
         "top tokens": mean(multi_round, drawn=False),
         "repeats, reduced q": mean(multi_round, draw_without_replacement=repeating),
         "no residual": mean(multi_round, residual=lambda p, q: p),
