@@ -93,10 +93,10 @@ def tree_tokens(alpha, nodes, deepest=None):
     return tokens, depth
 
 
-def gpu(users=1):
-    """c(n) of a large model on a GPU, n rows for each of so many users: free up to the BEND, while
+def gpu(users=1, bend=BEND):
+    """c(n) of a large model on a GPU, n rows for each of so many users: free up to the bend, while
     fetching the weights takes longer than computing; behind it in proportion. -> a function"""
-    return lambda n: max(1, users * n / BEND) / max(1, users / BEND)
+    return lambda n: max(1, users * n / bend) / max(1, users / bend)
 
 
 def yours(draft, rows, alpha, one_pass=False):

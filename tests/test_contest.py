@@ -416,6 +416,11 @@ def test_the_map_has_a_curve_for_the_best_loop_of_each_family_and_a_point_for_al
     assert list(curve.get_ydata()) == pytest.approx([2, 4])
 
 
+def test_a_bar_ends_where_its_speed_up_does():
+    ax = maps.draw_left("title", [("head", []), ("one", [2.5]), ("between", [2, 2.25])])
+    assert [bar.get_width() for bar in ax.patches] == [2.5, 0, 2, 0.25]
+
+
 def test_a_curve_of_a_map_stands_where_its_points_are():
     ax = maps.draw_lines("title", {"chains": ("C0", "o-", 1, {"1": (2, 1.25), "2": (3, 1.5)})},
                          (0, 4, 0, 5), rays=(1,), dashed=[2])
@@ -467,6 +472,7 @@ def test_a_large_model_has_free_rows_up_to_the_bend():
     """32 users with 9 rows each bring 288, and 300 are free; of 600 users each row costs."""
     assert [gpu(32)(n) for n in (1, 9, 18)] == pytest.approx([1, 1, 32 * 18 / 300])
     assert gpu(600)(2) == pytest.approx(2)
+    assert gpu(100, 200)(4) == pytest.approx(2)
     assert yours(0.1, gpu(32), 0.5)["chain of {}"][4] == pytest.approx((1.9375, 1.4))
     assert best(yours(0.1, gpu(600), 0.7)) == ("plain decoding", 1)
 

@@ -2,6 +2,7 @@
 
     draw_map(found, T, title)  # the best loop of each family in colour
     draw_lines(title, lines, window)  # a lesson's own: is a step steeper than the line it leaves?
+    draw_left(title, bars)  # and no map: a speed-up that loses what it owes to something else
 
 found: of nanogpt.does_it_pay.load_contest. On a line from the origin all points have one speed-up.
 """
@@ -18,7 +19,7 @@ from nanogpt.does_it_pay import (
     speedups,
     table_of,
 )
-from nanogpt.pictures.plots import FAINT, GREY, INK, new_axes, plain_frame
+from nanogpt.pictures.plots import FAINT, GREY, INK, canvas, new_axes, plain_frame, tint
 
 # Each family has one colour on every map; those of plots.py have meanings of their own. A family
 # that is not among them has no place on the map of the best.
@@ -26,6 +27,7 @@ FAMILIES = {"one head": "#8C1D40", "57K GPT": "#7B3294", "bigram": "#A6611A",
             "4-gram": "#D9730D", "two heads": "#4A6B00", "block drafter": "#1F4E5F",
             "lookup": "#5B74C0", "another drafter": "#444444"}
 FASTER = (1, 1.5, 2, 3)  # the lines of equal speed-up
+SLOW = 1.3  # up to here a method is no point on the map
 WARM = (0.6, 1)  # at T = 0 all texts of a contest run into one phrase, see tests/test_contest.py
 
 # ---------------------------------------------------------------- what is on it
@@ -108,7 +110,8 @@ def draw_lines(title, lines, window, rays=FASTER, dashed=()):
 
 def draw_map(found, T, title, marked=None, names=None):
     """Every method is a point. The loop with the fastest method of each family is a curve over its
-    budgets, with its name at its end; the fastest of all is the one large dot -> the Axes.
+    budgets, with its name at its end; the fastest of all is the one large dot, and its curve has
+    its budgets beside it; grey: what else is above SLOW -> the Axes.
 
     marked: {method: (a label for its point, where it stands beside it, in points)}; names: {family:
     where its name stands beside the curve's end}.
@@ -123,8 +126,8 @@ def draw_map(found, T, title, marked=None, names=None):
     most = speed(points, winner)
     draw_rays(ax, (0, 1.5 * min(price, tokens), 0, 1.12 * tokens),
               [line for line in FASTER if abs(line - most) > 0.4], [most])
-    ax.plot([price for _, price in points.values()], [tokens for tokens, _ in points.values()],
-            "o", color=GREY, markersize=2, zorder=3)
+    ax.plot(*zip(*[points[name][::-1] for name in points if speed(points, name) > SLOW],
+                 strict=True), "o", color=GREY, markersize=2, zorder=3)
 
     def label(text, name, beside, color, **how):
         ax.annotate(text, points[name][::-1], beside, textcoords="offset points", va="center",
@@ -136,13 +139,36 @@ def draw_map(found, T, title, marked=None, names=None):
                 color=FAMILIES[who], markersize=4, linewidth=2, zorder=4)
         label(who, [*everybody[loop]][-1], (names or {}).get(who, (8, 0)), FAMILIES[who])
     ax.plot(*points[winner][::-1], "o", color=FAMILIES[family], markersize=13, zorder=8)
-    label("the fastest:\n" + briefly(winner, family).replace(": ", ",\n"), winner, (-14, 14),
-          FAMILIES[family], weight="bold")
+    said = briefly(winner, family).replace(": ", ",\n").replace(", BV", ",\njudged as a block")
+    label(f"the fastest:\n{said}", winner, (-14, 20), FAMILIES[family], weight="bold")
+    curve = [*everybody[best[family][1]]]
+    for name in curve:  # below the family's name at the end
+        label(written(table_of(found, T)[name]["budget"]), name,
+              (8, -14) if name == curve[-1] else (11, -6), FAMILIES[family])
     for name, (text, beside) in (marked or {}).items():
         ax.plot(*points[name][::-1], "o", color="none", markeredgecolor=INK, markersize=11,
                 zorder=6)
         label(f"{text}: {speed(points, name):.2f}x", name, beside, INK)
     return ax
+
+
+def draw_left(title, bars):
+    """What is left of a speed-up, bar below bar -> the Axes.
+
+    bars: [(text, speed-ups)]: one; or two, between which it lies: the bar ends hatched; or none,
+    for a heading. The last bar before the hatched one is the one to quote, and darker.
+    """
+    ax, color = new_axes(height=0.5 + 0.42 * len(bars)), FAMILIES["one head"]
+    quoted = next(y for y, (_, fast) in enumerate(bars) if len(fast) == 2) - 1
+    for y, (text, fast) in enumerate(bars):
+        if fast:
+            ax.barh(y, fast[0], 0.8, color=tint(color, 0.6 if y == quoted else 0.25))
+            ax.barh(y, fast[-1] - fast[0], 0.8, fast[0], color="white", edgecolor=tint(color, 0.5),
+                    hatch="////", linewidth=0)
+            says = " to ".join(f"{value:.{3 - len(fast)}f}" for value in fast)
+            ax.text(fast[-1] + 0.03, y, f"{says}x", va="center", weight="bold")
+        ax.text(0.03 if fast else 0, y, text, va="center")
+    return canvas(ax, title, (0, 3.3), (len(bars) - 0.5, -0.5))
 
 
 def way_of(line):
