@@ -87,6 +87,26 @@ def best_size(masses, ms, rate):
     raise NotImplementedError("not yet: best_size")
 
 
+# ** A drafter draws x from q, and sends it with probability shown[x]. What must the p/q rule be
+# told, and what does the target draw from in rounds without a draft? Choose both so that the
+# text has p and as many drafts as possible are accepted. p, q, shown and both answers are (V,).
+# After a rejection the rule draws from the residual of p and of what it was told.
+# About 2 lines, 5 minutes.
+# Example: p = q = (.8, .2), every draft 1 is hidden: what is written, what is accepted -> [0.8,
+#   0.2, 0.8]
+
+
+def mend(p, q, shown):
+    """What to tell the judge, and what a silent round draws from, if drafts are hidden.
+
+    p, q, shown (V,): x is drawn with q[x], and then sent with shown[x]. -> told, silent, (V,) each:
+    the text has p, and no judge of such drafts that keeps p accepts more of them.
+
+    Example: p = q = (.8, .2), and every draft 1 is hidden: told (.8, 0), silent (0, 1).
+    """
+    raise NotImplementedError("not yet: mend")
+
+
 # ** By how much is the text wrong? Chapter 01's rule is told q, but its drafts come by another
 # law: law[x] is how often x is sent, and in the other rounds the target writes a token of its
 # own. Return how often each token comes out, less its p: d a - S r. p, q, law and the answer
@@ -108,24 +128,4 @@ def bias(p, q, law):
     raise NotImplementedError("not yet: bias")
 
 
-# ** A drafter draws x from q, and sends it with probability shown[x]. What must the p/q rule be
-# told, and what does the target draw from in rounds without a draft? Choose both so that the
-# text has p and as many drafts as possible are accepted. p, q, shown and both answers are (V,).
-# After a rejection the rule draws from the residual of p and of what it was told.
-# About 2 lines, 5 minutes.
-# Example: p = q = (.8, .2), every draft 1 is hidden: what is written, what is accepted -> [0.8,
-#   0.2, 0.8]
-
-
-def mend(p, q, shown):
-    """What to tell the judge, and what a silent round draws from, if drafts are hidden.
-
-    p, q, shown (V,): x is drawn with q[x], and then sent with shown[x]. -> told, silent, (V,) each:
-    the text has p, and no judge of such drafts that keeps p accepts more of them.
-
-    Example: p = q = (.8, .2), and every draft 1 is hidden: told (.8, 0), silent (0, 1).
-    """
-    raise NotImplementedError("not yet: mend")
-
-
-# make_exercises.py knows by this line whether you have written here: e4fb3c02c23b
+# make_exercises.py knows by this line whether you have written here: 4ab78793c7d8

@@ -295,6 +295,31 @@ BLANKS = [
             "masses .3, .29, .28, .27, .26, ms 4, 6, 6, 6, 6, 6, rate .65":
                 ([0.3, 0.29, 0.28, 0.27, 0.26], [4, *[6] * 5], 0.65)}),
     Blank(
+        "draft_law:mend",
+        """** A drafter draws x from q, and sends it with probability shown[x]. What must the p/q
+        rule be told, and what does the target draw from in rounds without a draft? Choose both so
+        that the text has p and as many drafts as possible are accepted. p, q, shown and both
+        answers are (V,). After a rejection the rule draws from the residual of p and of what it
+        was told.""",
+        ("How often does a draft x reach the judge at all? Tell it that, and nothing is sent too "
+         "often.",
+         "The answers belong together. If a round without a draft counts as a rejection, it must "
+         "write what p still lacks."),
+        lines=2, minutes=5, promise=the_most,
+        examples={
+            "p = q = (.8, .2), every draft 1 is hidden: what is written, what is accepted": (
+                mended([0.8, 0.2], [0.8, 0.2], [1, 0]), [0.8, 0.2, 0.8]),
+            "p (.5, .5), q (.6, .4), nothing is hidden": (
+                mended([0.5, 0.5], [0.6, 0.4], [1, 1]), [0.5, 0.5, 0.9]),
+            "p (.5, .3, .2), q (.3, .1, .6), a draft 2 is sent in half of all cases": (
+                mended([0.5, 0.3, 0.2], [0.3, 0.1, 0.6], [1, 1, 0.5]), [0.5, 0.3, 0.2, 0.6]),
+        },
+        more=lambda: {f"p {decimals(p)}, q {decimals(q)}, shown {decimals(shown)}": mended(
+            p, q, shown) for p, q, shown in triples()} | {
+            "p (.3, .7), q (.6, .4), nothing is ever sent": mended([0.3, 0.7], [0.6, 0.4], [0, 0]),
+            "p (.97, .03), q (.5, .5), draft 0 is hidden": mended(
+                [0.97, 0.03], [0.5, 0.5], [0, 1])}),
+    Blank(
         "draft_law:bias",
         """** By how much is the text wrong? Chapter 01's rule is told q, but its drafts come by
         another law: law[x] is how often x is sent, and in the other rounds the target writes a
@@ -327,29 +352,4 @@ BLANKS = [
                 three([0.8, 0.2], [0.8, 0], [0.8, 0]),
             "a law that is nearly q, (.503, .497), p (.4, .6), q (.5, .5)":
                 three([0.4, 0.6], [0.5, 0.5], [0.503, 0.497])}),
-    Blank(
-        "draft_law:mend",
-        """** A drafter draws x from q, and sends it with probability shown[x]. What must the p/q
-        rule be told, and what does the target draw from in rounds without a draft? Choose both so
-        that the text has p and as many drafts as possible are accepted. p, q, shown and both
-        answers are (V,). After a rejection the rule draws from the residual of p and of what it
-        was told.""",
-        ("How often does a draft x reach the judge at all? Tell it that, and nothing is sent too "
-         "often.",
-         "The answers belong together. If a round without a draft counts as a rejection, it must "
-         "write what p still lacks."),
-        lines=2, minutes=5, promise=the_most,
-        examples={
-            "p = q = (.8, .2), every draft 1 is hidden: what is written, what is accepted": (
-                mended([0.8, 0.2], [0.8, 0.2], [1, 0]), [0.8, 0.2, 0.8]),
-            "p (.5, .5), q (.6, .4), nothing is hidden": (
-                mended([0.5, 0.5], [0.6, 0.4], [1, 1]), [0.5, 0.5, 0.9]),
-            "p (.5, .3, .2), q (.3, .1, .6), a draft 2 is sent in half of all cases": (
-                mended([0.5, 0.3, 0.2], [0.3, 0.1, 0.6], [1, 1, 0.5]), [0.5, 0.3, 0.2, 0.6]),
-        },
-        more=lambda: {f"p {decimals(p)}, q {decimals(q)}, shown {decimals(shown)}": mended(
-            p, q, shown) for p, q, shown in triples()} | {
-            "p (.3, .7), q (.6, .4), nothing is ever sent": mended([0.3, 0.7], [0.6, 0.4], [0, 0]),
-            "p (.97, .03), q (.5, .5), draft 0 is hidden": mended(
-                [0.97, 0.03], [0.5, 0.5], [0, 1])}),
 ]
