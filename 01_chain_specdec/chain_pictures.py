@@ -6,9 +6,9 @@ Blue is what is accepted, grey what is rejected, orange the target's own, light 
 from matplotlib.patches import Rectangle
 
 from chain_room import LOOPS, foretold
-from nanogpt.does_it_pay import behind, speedups, tau_error, taus
+from nanogpt.does_it_pay import speedups, tau_error, taus
 from nanogpt.packing import precision_of
-from nanogpt.pictures.maps import FAMILIES, draw_rays, framed
+from nanogpt.pictures.maps import FAMILIES, draw_lines
 from nanogpt.pictures.plots import (
     BLUE,
     GREEN,
@@ -18,8 +18,10 @@ from nanogpt.pictures.plots import (
     NEWLINE,
     ORANGE,
     PURPLE,
+    RED,
     SKY,
     canvas,
+    draw_cells,
     new_axes,
     plain_frame,
     tint,
@@ -28,7 +30,6 @@ from nanogpt.pictures.step import VisibleDice, instructive, trace, watch
 from nanogpt.run import trained_cast
 from nanogpt.sampling import Sampler
 from nanogpt.sizes import SIZES
-from nanogpt.three_numbers import chain_tokens
 
 
 def draw_authors(text, decode):
@@ -51,29 +52,34 @@ def draw_authors(text, decode):
                   "(blue: guessed; orange: its own)", (-0.5, widest), (y + 0.6, -0.6))
 
 
-def draw_repair(title, target_probs, parts):
-    """How often each token comes out, in parts on top of each other. -> Axes
+def draw_repair(title, p, q):
+    """How often each token is drafted, in two parts, and what the target still lacks. -> Axes
 
-    parts: {"accepted": (V,), ..}; black lines: the target's probabilities (V,). What is rejected
-    reaches up to the drafter's.
+    p, q (V,): black lines are the target's probabilities; the bars reach up to the drafter's.
     """
-    colors = {"accepted": BLUE, "rejected": GREY, "residual": ORANGE}
-    names = [f"token {token}" for token in range(len(target_probs))]
-    ax, below = new_axes(), 0 * target_probs
-    for name, part in parts.items():
-        ax.bar(names, part, 0.6, below, color=tint(colors[name], 0.75))
-        most = int(part.argmax())
+    names, ax, kept = [f"token {token}" for token in range(len(p))], new_axes(), p.minimum(q)
+    for name, part, below, color in (("accepted", kept, 0 * p, BLUE), ("rejected", q, kept, GREY),
+                                     ("missing", p, kept, ORANGE)):
+        part, most = part - below, int((part - below).argmax())
+        ax.bar(names, part, 0.6, below, color=tint(color, 0.75), linestyle="--",
+               fill=name != "missing")
         ax.text(most, below[most] + part[most] / 2, name, ha="center", va="center")
-        below = below + part
-    ax.plot(names, target_probs, "_", color=INK, markersize=75, markeredgewidth=2.4)
-    heights = {"p, what the target wants": target_probs}
-    if "rejected" in parts:
-        heights["q, what the drafter proposes"] = below
-        ax.text(1, 0.2, "missing", ha="center", va="center")  # of the lesson's token 1
-    for name, height in heights.items():
-        ax.text(0.35, float(height[0]), name, va="center")
+    ax.plot(names, p, "_", color=INK, markersize=75, markeredgewidth=2.4)
+    ax.text(0.35, p[0], "p, what the target wants", va="center")
+    ax.text(0.35, q[0], "q, what the drafter proposes", va="center")
     ax.set_ylim(0, 0.65)
     return plain_frame(ax, title, None, "probability")
+
+
+def draw_roots(ax, row, root, token):
+    """On a picture of a cache: the round's root, at `row`, and the next one, beside it."""
+    for x, y, text in ((row, 2.2, root), (row, 0, root), (row + 5.3, 0, token)):
+        draw_cells(ax, y, [text], [ORANGE], x)
+    ax.patches[-1].set(facecolor="white", linestyle="--")
+    ax.text(row + 6.4, 0.4, "next root:\nwritten,\nnot yet read", va="center")
+    ax.figure.set_size_inches(7.2, 2.6)
+    ax.set_xlim(-1.7, row + 9)
+    return ax
 
 
 def draw_foretold(found, alphas):
@@ -93,36 +99,31 @@ def draw_foretold(found, alphas):
             tau_error(found, 1, "01 " + loop.format(k)) for k in ks], fmt="o", color=color,
             markersize=4, capsize=2)
         ax.axhline(1 / (1 - alpha), color=color, linestyle="--", linewidth=1)
-        ax.text(1, 1 / (1 - alpha) + side, f"{family}: 1 / (1 - {alpha:.2f})", color=color)
+        ax.text(1, 1 / (1 - alpha) + side, f"{family}, without an end: {1 / (1 - alpha):.1f}",
+                color=color)
     ax.set_xscale("log", base=2)
-    ax.set(xticks=[1, 2, 4, 8, 16], xticklabels=[1, 2, 4, 8, 16], ylim=(0, 5))
+    ax.set_xticks(ks, ks)
+    ax.set(ylim=(0, 5))
     return plain_frame(ax, f"One number, alpha (lines), gives tau (dots) within {worst:.0%}",
                        "K, drafts a round", "tau at T = 1")
 
 
-def draw_lengths(found, alphas, chosen):
-    """Longer and longer chains on the map, at T = 1. -> Axes
-
-    Dots are measured, filled if level with four drafts, the square; thin lines are the formula's,
-    a ring its choice. found: a stored contest; alphas, chosen: see chain_room.chosen_lengths.
-    """
-    fast, ax = speedups(found, 1), new_axes(height=4.4)
-    framed(ax, "No length beats four beyond its error (T = 1)")
-    for (family, (chains, best, d, rest)), side in zip(chosen.items(), (1, -1), strict=True):
-        color, more = FAMILIES[family], behind(found, 1, chains[4])
-        prices, tokens = zip(*((rest + K * d, chain_tokens(alphas[family], K))
-                               for K in range(1, 9)), strict=True)
-        ax.plot(prices, tokens, color=color, linewidth=1)
-        ax.step(prices[1:3], tokens[1:3], color=INK, where="post")
-        ax.plot(*fast[chains[best]][1::-1], "o", color=INK, markersize=14, fillstyle="none")
-        for K, name in chains.items():
-            ax.plot(*fast[name][1::-1], "s" if K == 4 else "o", color=color, markersize=7, zorder=4,
-                    markerfacecolor=color if more[name][0] <= more[name][1] else "white")
-        ax.text(prices[-1] + 0.1 * side, tokens[-1], f"8: {family}", color=color, va="center",
-                ha="left" if side > 0 else "right")
-    ax.text(1.54, 2.5, "the third draft:\na steep step", va="center")
-    ax.text(1.25, 0.3, "square: four drafts\nfilled: level with them\nline, ring: the formula")
-    draw_rays(ax, (0, 2.6, 0, 4.8), (1,), [fast[chains[4]][2] for chains, *_ in chosen.values()])
+def draw_lengths(found):
+    """The GPT's chains on the map at T = 1, with a steep step and a flat one; the 4-gram's of four.
+    -> Axes"""
+    fast = speedups(found, 1)
+    gpt = {K: fast[f"01 chain of {K}, 57K GPT"] for K in (1, 2, 3, 4, 5, 6, 8)}
+    ax = draw_lines("Stop when a step is flatter than its line (T = 1)", {
+        "57K GPT": (FAMILIES["57K GPT"], "o", 1, {K: ends[:2] for K, ends in gpt.items()}),
+        "": (FAMILIES["4-gram"], "s", 1, {
+            "the count, 4: {2:.2f}x".format(*fast[count]): fast[count][:2]
+            for count in ["01 chain of 4, 4-gram"]}),
+    }, (0, 2.6, 0, 4.4), (1,), [gpt[2][2], gpt[4][2]])
+    for start, end, said, x, color in ((2, 4, "steeper: take it", 0.05, GREEN),
+                                       (4, 8, "flatter: stop", 1.8, RED)):
+        (low, left, _), (high, right, _) = gpt[start], gpt[end]
+        ax.plot([left, right, right, left], [low, low, high, low], color=color, linewidth=2.5)
+        ax.text(x, low - 0.1, said, color=color, weight="bold", va="top")
     return ax
 
 
