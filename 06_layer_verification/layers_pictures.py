@@ -112,7 +112,7 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
     ends = side_by_side(np.maximum(out, target_mass)[shown], level.mean())
     mouths = [side_by_side([shares[z] for _, shares in flows.values()], at)
               for z, at in zip(shown, level, strict=True)]  # what arrives stands side by side
-    for x, name in {1.5: "flows, of what is wanted"}.items() if k == 1 else {
+    for x, name in {1.5: "accepted, of what is wanted"}.items() if k == 1 else {
             0: "drafter", last: "accepted"}.items():
         say(ax, x, -0.3, name, color=FAINT)
     for y, (X, (mass, shares)) in enumerate(flows.items()):
@@ -122,10 +122,9 @@ def draw_flow(ax, rule, draft_probs, target_mass, k, title, unseen=0.0, only=Non
         for z, mouth in zip(shown, mouths, strict=True):
             if k > 1 and shares[z]:
                 draw_pipe(ax, (1, y), (2, mouth[y]), shares[z])
-    if unseen:
-        say(ax, 0, level[-1] + 0.34, f"hatched: {two_digits(unseen)}, rejected before draft 2 is "
-            "looked at", ha="left", color=FAINT)
     if k == 1:
+        say(ax, 0, level[-1] + 0.34, f"hatched: {two_digits(unseen)}, rejected before draft 2 is "
+            "looked at" if unseen else "grey: drawn", ha="left", color=FAINT)
         draw_node(ax, (-0.03, level.mean()), behind, GREY)
         say(ax, last + 0.17, ends.mean(), two_digits(out.sum()), color=BLUE, fontsize=17,
             fontweight="bold")
@@ -149,7 +148,8 @@ def draw_round(names, coins, rules, title):
 
     names, coins: of the drafts; a draft says yes where its coin is below its number. rules: {rule:
     (what the numbers are, a number for each draft, from the end?)}. Token by token the first no
-    ends the path; from the end, the last yes does. Blue is accepted, red a no, white was not asked.
+    ends the path; from the end, the last yes does. Blue is accepted, red a no, white was not asked;
+    a number above 1 is blue, too.
     """
     ax, x = new_axes(height=4.2), np.arange(len(names)) + 0.5
 
@@ -172,7 +172,10 @@ def draw_round(names, coins, rules, title):
             ax.text(x[i], y, name, ha="center", va="center", family="monospace", color=color if
                     color == FAINT else "white", bbox={"boxstyle": "round,pad=0.4", "facecolor":
                     "white" if color == FAINT else color, "edgecolor": color})
-        row(y + 0.5, what, map(two_digits, numbers), {"color": FAINT})
+        row(y + 0.5, what, [""] * len(x), {"color": FAINT})
+        for place, number in zip(x, numbers, strict=True):
+            say(ax, place, y + 0.5, two_digits(number) if number <= 1 else f"{number:.1f}",
+                color=FAINT if number <= 1 else BLUE)
         row(y + 0.85, "asked " + ("from the end" if backwards else "from the root"), [
             ("yes" if yes[i] else "no") if asked[i] else "" for i in range(len(names))], {})
         y += 1.6
@@ -217,39 +220,20 @@ def draw_layer(ax, shares, below, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_reached(ax, lines, floor, title):
-    """How often draft 1, 2, .. is accepted, on a scale where an equal factor is an equal step.
+def draw_saved(found, color, title):
+    """How much time a block saves, an hour each; a bar is two standard errors.
 
-    lines: {name: (chances of draft 0, 1, .., colour, dashes, the draft where the name stands)};
-    floor: where the scale ends.
+    found: {drafts: [(percent, two standard errors), ..]}. -> Axes
     """
-    for name, (y, color, dashes, k) in lines.items():
-        ax.plot(y, dashes, color=color, linewidth=2.5)
-        say(ax, k + len(y) / 60, y[k], name, color=color, ha="left", va="bottom")
-    ax.set(yscale="log", xlim=(0, len(y) - 1), ylim=(floor, 1.3))
-    ax.yaxis.set_major_formatter("{x:g}")
-    return plain_frame(ax, title, "draft", "accepted")
-
-
-def draw_token_times(hours, colors, title):
-    """What a token takes, over the drafts, in percent of eight judged token by token in the same
-    hour; a ring where it is least.
-
-    hours: of layers_room.forecast, one drafter's {rule: {drafts: (tokens, price, ..)}} each; only
-    the lengths that the clock has seen are shown. colors: {rule: its colour}. -> Axes
-    """
-    ax = new_axes(height=4)
-    for rule, color in colors.items():
-        for points in hours:
-            whole = np.divide(*points["token by token"][8][:2])
-            seen = {K: 100 * whole * price / tokens
-                    for K, (tokens, price, clock) in points[rule].items() if clock}
-            ax.plot([*seen], [*seen.values()], color=color)
-            best = min(seen, key=seen.get)
-            ax.plot(best, seen[best], "o", color=color, markersize=9, markerfacecolor="white")
-        say(ax, 12.4, seen[12], rule, color=color, ha="left", fontweight="bold")
-    ax.set(xlim=(3.5, 15.8), xticks=[*seen], yticks=range(90, 111, 5))
-    return plain_frame(ax, title, "drafts in the chain", "time of a token, %")
+    ax = new_axes(height=3.4)
+    for y, hours in enumerate(found.values()):
+        values, errors = zip(*hours, strict=True)
+        ax.errorbar(values, y + np.linspace(-0.22, 0.22, len(values)), xerr=errors, fmt="o",
+                    color=color, linewidth=2.2, markersize=8)
+    ax.axvline(0, color=INK)
+    ax.set(yticks=range(len(found)), yticklabels=[f"{K} drafts" for K in found],
+           ylim=(len(found) - 0.5, -0.5))
+    return plain_frame(ax, title, "a token takes so many percent less time as a block")
 
 
 def draw_sent(title, curves):

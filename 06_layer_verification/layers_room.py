@@ -274,25 +274,44 @@ def tokens_of_text(tokens, K, length):
     return length / rounds[length]
 
 
+HEADS = ("03 one head, chain of {}, chapter 01's loop",
+         "06 one head, chain of {}, block verification")
+
+
 def forecast(fast, length=63):
     """What chains of 4 to 12 drafts promise at T = 1, in texts of `length` tokens behind the
     prefill's: the tokens of load_gains, which no coin and few texts decide, cut at the text's end;
-    the prices of one hour in chapter 01's loop, its `speedups`, and straight lines between them.
-    -> {(drafter, rule): {drafts: (tokens, price, the speed-up that the clock saw, None between)}}.
+    the prices of one hour in chapter 01's loop, its `speedups`.
+    -> {(drafter, rule): {drafts: (tokens, price)}}.
     """
     found, points = load_gains()["drafters"], {}
     for who, *names in (
             ("57K GPT", "01 chain of {}, 57K GPT", "06 chain of {}, block verification"),
             ("4-gram", "01 chain of {}, 4-gram", "06 chain of {}, 4-gram, block verification"),
-            ("one head", "03 one head, chain of {}, chapter 01's loop",
-             "06 one head, chain of {}, block verification")):
+            ("one head", *HEADS)):
         for rule, name in zip(("token by token", "as a block"), names, strict=True):
-            timed = {K: fast[name.format(K)] for K in (4, 8, 12) if name.format(K) in fast}
-            points[who, rule] = {K: (
-                tokens_of_text(found[who][rule], K, length),
-                float(np.interp(K, [*timed], [price for _, price, *_ in timed.values()])),
-                timed[K][2] if K in timed else None) for K in range(4, max(timed, default=0) + 1)}
+            points[who, rule] = {K: (tokens_of_text(found[who][rule], K, length), fast[line][1])
+                                 for K in (4, 8, 12) if (line := name.format(K)) in fast}
     return points
+
+
+def saved_as_a_block(found, K, length=63):
+    """How much less time a token of K drafts of the head takes as a block, at T = 1, in percent,
+    and two standard errors: tokens as in `forecast`, times of one hour's rounds, each text of it
+    left out in turn."""
+    lines, gains = found["tables"]["1"]["methods"], load_gains()["drafters"]["one head"]
+    before, after = (tokens_of_text(gains[rule], K, length)
+                     for rule in ("token by token", "as a block"))
+    ms, rounds = (np.array([lines[name.format(K)][what] for name in HEADS])
+                  for what in ("ms", "rounds"))
+
+    def saved(texts):
+        one, block = ms[:, texts].sum(1) / rounds[:, texts].sum(1)
+        return 100 - 100 * block / one * before / after
+
+    n = ms.shape[1]
+    others = [saved(np.arange(n) != i) for i in range(n)]
+    return saved(slice(n)), 2 * (n - 1) ** 0.5 * np.std(others)
 
 
 def cut_paths(trees, first, second):
@@ -495,6 +514,36 @@ def reached_by_rule(p, q, K):
         chances = np.bincount(same.ravel(), np.outer(chances, q).ravel())
         block.append(scores @ chances)
     return np.array([np.minimum(p, q).sum() ** np.arange(K + 1), block])
+
+
+def debtor(p, q, K, rounds):
+    """Block verification without its cap: a text of any length is accepted as often as it is drawn
+    and wanted, min(P, Q); the next round's target is what is then missing, and it may be in debt,
+    too. -> in so many rounds, sampled: drafts accepted, and how often a round begins in debt.
+
+    p, q (V,): of target and drafter, at every position.
+    """
+    rng, V, found = np.random.default_rng(0), len(p), []
+    owed = plain = [np.tile(p, (V ** t, 1)) for t in range(K)]  # the target behind every text
+    for _ in range(rounds):
+        weights = [*accumulate(owed, lambda a, rows: (a[:, None] * rows / q).ravel(),
+                               initial=np.ones(1))]  # P / Q of every text of 0, 1, .. tokens
+        missing = [np.maximum(a[:, None] * rows - q, 0) for a, rows in zip(
+            weights, owed, strict=False)]
+        texts = [*accumulate(rng.choice(V, K, p=q), lambda row, x: V * row + x, initial=0)]
+        for n in reversed(range(K + 1)):
+            a = weights[n][texts[n]]
+            ends = missing[n][texts[n]].sum() if n < K else a
+            if not n or rng.random() * (1 - a + ends) < min(1, a) - a + ends:
+                break
+        found.append((n, owed is not plain))
+        owed = plain
+        if n < K - 1:
+            y = V * texts[n] + rng.choice(V, p=missing[n][texts[n]] / ends)
+            behind = [rows[y * V ** t:(y + 1) * V ** t] for t, rows in enumerate(missing[n + 1:])]
+            owed = [rows / np.maximum(rows.sum(1, keepdims=True), 1e-300) for rows in behind]
+            owed += plain[len(owed):]
+    return np.mean(found, axis=0)
 
 
 def print_changes(shape, changes):
