@@ -185,5 +185,5 @@ def test_what_is_said_of_the_contests_in_one_loop():
         for name in names:
             row = "{:.2f} / {:.2f} = {:.2f}x".format(*speedups(quiet, 1)[name])
             assert row in readme.replace("*", "")
-    gpt, count = (speedups(hour, 1)[f"01 chain of 4, {who}"][2] for who in ("57K GPT", "4-gram"))
-    assert f"this chain had {gpt:.2f}x, and a table that nobody trained {count:.2f}x" in lesson
+    assert "The 4-gram is: {:.2f}x beside {:.2f}x, in the quiet hour" \
+        .format(*(best(quiet, 1, who) for who in ("4-gram", "one head"))) in lesson
