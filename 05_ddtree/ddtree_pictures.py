@@ -80,8 +80,7 @@ def draw_drafter(root, log_probs, text_of_token, after):
 def draw_hole(title, rows):
     """25 rounds: 20 drafts t are sent, and five s are hidden; what stands in their place? -> Axes.
 
-    rows: (on the left, on the right, [(letters, colour), ..]), the drafter's first; a hole where
-    letters are missing.
+    rows: (on the left, on the right, [(letters, colour), ..]).
     """
     ax = new_axes(height=0.7 + 0.75 * len(rows))
     for i, (left, right, parts) in enumerate(rows):
@@ -89,10 +88,6 @@ def draw_hole(title, rows):
         for letters, color in parts:
             draw_cells(ax, y, letters, [color] * len(letters), first)
             first += len(letters)
-        if first < 25:
-            ax.bar((first + 24.94) / 2, 0.8, 24.94 - first, y, color="none", edgecolor=INK,
-                   linestyle="--")
-            color = INK
         ax.text(0, y + 0.95, left)
         ax.text(25, y + 0.95, right, ha="right", color=color)
     return canvas(ax, title, (0, 25), (y - 0.2, 1.7))
