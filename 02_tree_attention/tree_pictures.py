@@ -109,20 +109,3 @@ def draw_by_temperature(target_logits, draft_logits):
     ax.set(xlim=(0.18, 1.26), ylim=(0.4, 1), xticks=temperatures)
     return plain_frame(ax, "At T = 1 one drawn guess is worth four picked ones",
                        "temperature", "a draft is accepted")
-
-
-def draw_belief(target_logits, draft_logits, price):
-    """How often is the second picked guess right at T = 1, by how likely the drafter thinks it is?
-    price: above it, a row is paid for. (n, V) each -> Axes"""
-    best = Sampler(1)(draft_logits).topk(2)
-    right = Sampler(1)(target_logits).gather(1, best.indices)[:, 1]
-    bins = (best.values[:, 1] * 20).long().clamp(max=6)
-    ax = new_axes(height=3.4)
-    ax.plot([0, 0.4], [0, 0.4], color=GREY)
-    ax.plot(*([float(values[bins == n].mean()) for n in range(7)]
-              for values in (best.values[:, 1], right)), "o", color=BLUE, markersize=9)
-    ax.axhspan(0, price, color=GREY, alpha=0.35)
-    ax.text(0.39, price / 2, "does not pay for its row", ha="right", va="center")
-    ax.set(xlim=(0, 0.4), ylim=(0, 0.4))
-    return plain_frame(ax, "A second guess is right as often as q says",
-                       "its probability by q", "how often it is right")

@@ -151,8 +151,6 @@ def test_four_picked_are_the_four_best():
     ax = tree_pictures.draw_by_temperature(p, p)
     ends = dict(zip(texts(ax), (float(line.get_ydata()[-1]) for line in ax.lines), strict=False))
     assert [ends[f"{n} picked"] for n in ("one", "two", "four")] == pytest.approx([.5, .75, .9375])
-    _, points = tree_pictures.draw_belief(p, p, 0).lines  # and believes what is right
-    assert (points.get_xdata()[5], points.get_ydata()[5]) == pytest.approx((.25, .25))
 
 
 def test_gains_are_drawn_over_the_router_that_the_axis_names(monkeypatch):
