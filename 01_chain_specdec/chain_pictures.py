@@ -60,23 +60,29 @@ def draw_repair(title, p, q):
     names, ax, kept = [f"token {token}" for token in range(len(p))], new_axes(), p.minimum(q)
     for name, part, below, color in (("accepted", kept, 0 * p, BLUE), ("rejected", q, kept, GREY),
                                      ("missing", p, kept, ORANGE)):
-        part, most = part - below, int((part - below).argmax())
-        ax.bar(names, part, 0.6, below, color=tint(color, 0.75), linestyle="--",
+        part = part - below
+        ax.bar(names, part, 0.8, below, color=tint(color, 0.75), linestyle="--",
                fill=name != "missing")
-        ax.text(most, below[most] + part[most] / 2, name, ha="center", va="center")
-    ax.plot(names, p, "_", color=INK, markersize=75, markeredgewidth=2.4)
-    ax.text(0.35, p[0], "p, what the target wants", va="center")
-    ax.text(0.35, q[0], "q, what the drafter proposes", va="center")
+        for x in part.nonzero().flatten().tolist():
+            ax.text(x, below[x] + part[x] / 2, f"{name} {part[x]:.1f}".replace("0", ""),
+                    ha="center", va="center")
+            if name == "rejected":
+                ax.annotate("", (0.65 + 0.35 * x, 0.26), (0.4 + 0.6 * x, q[x] - 0.05),
+                            arrowprops={"arrowstyle": "->"})
+    ax.plot(names, p, "_", color=INK, markersize=90, markeredgewidth=2.4)
+    ax.text(0.6, 0.53, "bars: q, what the drafter proposes\nlines: p, what the target wants")
     ax.set_ylim(0, 0.65)
-    return plain_frame(ax, title, None, "probability")
+    plain_frame(ax, title, None, "probability").grid(visible=False)
+    return ax
 
 
 def draw_roots(ax, row, root, token):
-    """On a picture of a cache: the round's root, at `row`, and the next one, beside it."""
-    for x, y, text in ((row, 2.2, root), (row, 0, root), (row + 5.3, 0, token)):
+    """On a picture of a cache: the round's root, at `row`, and the next, above the row it gets."""
+    for x, y, text in ((row, 2.2, root), (row, 0, root), (row + 4, 1.05, token)):
         draw_cells(ax, y, [text], [ORANGE], x)
     ax.patches[-1].set(facecolor="white", linestyle="--")
-    ax.text(row + 6.4, 0.4, "next root:\nwritten,\nnot yet read", va="center")
+    ax.text(row + 5.2, 1, "next root, not yet read:\nwill overwrite the\nrejected draft",
+            va="center")
     ax.figure.set_size_inches(7.2, 2.6)
     ax.set_xlim(-1.7, row + 9)
     return ax
@@ -111,19 +117,18 @@ def draw_foretold(found, alphas):
 def draw_lengths(found):
     """The GPT's chains on the map at T = 1, with a steep step and a flat one; the 4-gram's of four.
     -> Axes"""
-    fast = speedups(found, 1)
-    gpt = {K: fast[f"01 chain of {K}, 57K GPT"] for K in (1, 2, 3, 4, 5, 6, 8)}
+    four, eight, count = (speedups(found, 1)[f"01 chain of {name}"] for name in (
+        "4, 57K GPT", "8, 57K GPT", "4, 4-gram"))
     ax = draw_lines("Stop when a step is flatter than its line (T = 1)", {
-        "57K GPT": (FAMILIES["57K GPT"], "o", 1, {K: ends[:2] for K, ends in gpt.items()}),
-        "": (FAMILIES["4-gram"], "s", 1, {
-            "the count, 4: {2:.2f}x".format(*fast[count]): fast[count][:2]
-            for count in ["01 chain of 4, 4-gram"]}),
-    }, (0, 2.6, 0, 4.4), (1,), [gpt[2][2], gpt[4][2]])
-    for start, end, said, x, color in ((2, 4, "steeper: take it", 0.05, GREEN),
-                                       (4, 8, "flatter: stop", 1.8, RED)):
-        (low, left, _), (high, right, _) = gpt[start], gpt[end]
+        "57K GPT, 8": (FAMILIES["57K GPT"], "o", 1, {"4": four[:2], "": eight[:2]}),
+        "": (FAMILIES["4-gram"], "s", 1, {f"the count, 4: {count[2]:.2f}x": count[:2]}),
+    }, (0, 3.3, 0, 4.4), (1,), four[2:])
+    for (low, left, speed), (high, right, _), said, color in (
+            ((1, 1, 1), four, "{:.1f} > {:.0f}:\ntake it", GREEN),
+            (four, eight, "{:.1f} < {:.2f}:\nstop", RED)):
         ax.plot([left, right, right, left], [low, low, high, low], color=color, linewidth=2.5)
-        ax.text(x, low - 0.1, said, color=color, weight="bold", va="top")
+        ax.text(right + 0.06, low - 0.1, said.format((high - low) / (right - left), speed),
+                color=color, weight="bold", va="bottom")
     return ax
 
 

@@ -191,7 +191,7 @@ def foretold(measured, alpha, length):
 
 def chosen_lengths(found, alphas):
     """What section 8's formula chooses at T = 1 among the lengths of a stored contest up to 8; d
-    and the rest of a round are those of rounds with 2 and 8 drafts; see three_numbers.timed.
+    and the rest of a round are those of rounds with 4 and 8 drafts; see three_numbers.timed.
 
     alphas: {family: its alpha} -> {family: ({length: its method}, the chosen length, d, the rest)}.
     """
@@ -199,7 +199,7 @@ def chosen_lengths(found, alphas):
     for family, alpha in alphas.items():
         chains = {line["budget"]: name for name, line in table_of(found, 1).items()
                   if line["family"] == family and name[:2] == "01" and line["budget"] <= 8}
-        d, rest, _ = timed(*((K, *round_in_steps(found, chains[K])[::2]) for K in (2, 8)))
+        d, rest, _ = timed(*((K, *round_in_steps(found, chains[K])[::2]) for K in (4, 8)))
         best = max(chains, key=lambda K, alpha=alpha, d=d, rest=rest:
                    chain_tokens(alpha, K) / (K * d + rest))
         chosen[family] = chains, best, d, rest

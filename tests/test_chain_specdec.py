@@ -122,14 +122,14 @@ def test_the_lessons_pictures_say_what_was_measured():
     assert all(low < tau < high for tau, (low, high) in zip(foretold, ends, strict=True))
     endless = [chain_tokens(0.7487, int(K)) for K in curve.lines[0].get_xdata()]
     assert not all(tau < high for tau, (_, high) in zip(endless, ends, strict=True))
-    two, four, eight = (speedups(found, 1)[f"01 chain of {K}, 57K GPT"] for K in (2, 4, 8))
-    assert four[0] - two[0] > 5 * (four[1] - two[1])  # steeper than two's line, 1.64x
-    assert eight[0] - four[0] < 1.1 * (eight[1] - four[1])  # and flatter than four's
+    ax = chain_pictures.draw_lengths(load_contests(MEASURED / "one_loop")["loops_faster"])
+    said = [text.get_text() for text in ax.texts]
+    assert "2.7 > 1:\ntake it" in said and "1.1 < 1.73:\nstop" in said
 
 
-def test_always_four_is_level_with_the_formula_in_eight_cases_of_nine():
+def test_always_four_is_level_with_the_formula_in_nine_cases():
     """RESULTS say so; and what four drafts gain, from the slowest to the fastest run."""
-    chapter, level, ahead = Path(chain_room.__file__).parent, 0, 0
+    chapter, level = Path(chain_room.__file__).parent, 0
     files = {f"{folder}/{name}".strip("/"): found
              for folder in ("", "again", "one_loop", "precision", "trained")
              for name, found in load_contests(MEASURED / folder).items() if name != "longer"}
@@ -140,11 +140,11 @@ def test_always_four_is_level_with_the_formula_in_eight_cases_of_nine():
                if f"01 chain of 4, {family}" in table_of(found, 1)}
         for family, (chains, K, *_) in chain_room.chosen_lengths(found, ran).items():
             more, error = behind(found, 1, chains[4])[chains[K]]
-            level, ahead = level + (abs(more) <= error), ahead + (more < -error)
+            level += abs(more) <= error
             fast = speedups(found, 1)
             assert re.search(rf"`{name}` \| {family} .*{K}: {fast[chains[K]][2]:.2f}x "
                              rf"\| {fast[chains[4]][2]:.2f}x", table)
-    assert (level, ahead) == (8, 1)
+    assert level == 9
     page, quiet = (chapter / "walkthrough.ipynb").read_text("utf-8"), files["one_loop/loops_faster"]
     for family, name in (("GPT", "57K GPT"), ("count", "4-gram")):
         said, name = [], f"01 chain of 4, {name}"
