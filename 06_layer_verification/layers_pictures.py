@@ -220,22 +220,6 @@ def draw_layer(ax, shares, below, title):
 # ---------------------------------------------------------------- what it gains
 
 
-def draw_saved(found, color, title):
-    """How much time a block saves, an hour each; a bar is two standard errors.
-
-    found: {drafts: [(percent, two standard errors), ..]}. -> Axes
-    """
-    ax = new_axes(height=3.4)
-    for y, hours in enumerate(found.values()):
-        values, errors = zip(*hours, strict=True)
-        ax.errorbar(values, y + np.linspace(-0.22, 0.22, len(values)), xerr=errors, fmt="o",
-                    color=color, linewidth=2.2, markersize=8)
-    ax.axvline(0, color=INK)
-    ax.set(yticks=range(len(found)), yticklabels=[f"{K} drafts" for K in found],
-           ylim=(len(found) - 0.5, -0.5))
-    return plain_frame(ax, title, "a token takes so many percent less time as a block")
-
-
 def draw_sent(title, curves):
     """Tokens a round over the drafts that are sent. -> Axes
 
