@@ -561,16 +561,15 @@ def test_the_lesson_says_what_was_measured():
         tau = table[32][names[k]]["tau"]
         return tau * table[n][names[0]]["round_ms"] / table[n][names[k]]["round_ms"]
 
-    def loop(n, k):
-        """As many tokens, for each reader, as the plain loop with one."""
-        per_ms = table[32][names[k]]["tau"] / table[n][names[k]]["round_ms"]
-        return sweeps["xeon"]["plain_loop_ms"] * per_ms
-
-    # Each beside the fastest plain decoding: alone chapter 01's loop, in the crowd the engine.
-    assert loop(1, 0) < 1 < loop(32, 0) * 32 and loop(1, 8) / loop(1, 4) < 1.1
-    assert f"one reader {loop(1, 8):.1f} times as fast, four {loop(1, 4):.1f} times. Where" in page
-    assert f"only {worth(32, 8):.1f} times as fast, and four {worth(32, 4):.1f} times" in page
-    assert f"our own engine eight drafts would be worth {worth(1, 8):.1f}" in page
+    # Each beside the engine's own plain round; alone also beside chapter 01's loop.
+    loop = {k: sweeps["xeon"]["plain_loop_ms"] / table[1][0]["round_ms"] * worth(1, k)
+            for k in (0, 4, 8)}
+    assert loop[0] < 1 and loop[8] / loop[4] < 1.1
+    assert f"one reader {worth(1, 8):.1f} times as fast as the same engine" in page
+    assert f"only {worth(32, 8):.1f}, and four {worth(32, 4):.1f}. (" in page
+    assert f"worth {loop[8]:.1f} to one reader, four {loop[4]:.1f}." in page
+    assert page.count(f"{loop[8]:.1f} times beside a loop without") == 1
+    assert page.count(f"{worth(1, 8):.1f} to one reader") == 2
     laps = [[fast / slow for fast, slow in zip(row["laps"], table[32][0]["laps"], strict=True)]
             for row in (four, eight)]
     assert "worth {:.1f} to {:.1f} times, eight {:.1f} to {:.1f}.".format(
@@ -596,17 +595,17 @@ def test_the_lesson_says_what_was_measured():
                 if rule in row:
                     assert 0.89 < row[rule]["tokens_per_second"] / max(rivals) < 1.1
     # The picture, and what is said below it.
-    loop_ms, crowd_ms = sweeps["xeon"]["plain_loop_ms"], table[32][0]["round_ms"] / 32
-    pages, (alone, each) = table[1][0]["round_ms"], (
-        (table[n][names[8]]["round_ms"] - table[n][0]["round_ms"]) / n for n in (1, 32))
-    says = [f"{part:.1f}".removeprefix("0") for part in (
-        pages / loop_ms - 1, alone / loop_ms, each / crowd_ms)]
-    assert "our pages: {}, eight drafts: {}".format(*says[:2]) in page
-    assert "cost {} of a reader alone, {} in a crowd".format(*says[1:]) in page
-    assert f"{each:.1f} ms in place of {alone:.1f}.".removeprefix("0") in page
-    assert f"is {loop_ms:.1f} ms; in the crowd his part of it is .{100 * crowd_ms:.0f}," in page
-    f = [f".{100 * part / 8:02.0f}" for part in (alone / loop_ms, each / crowd_ms)]
-    assert "drafts $f$ is {} alone and {} among".format(*f) in page
+    plain = [table[n][0]["round_ms"] / n for n in (1, 32)]
+    more = [table[n][names[8]]["round_ms"] / n - ms for n, ms in zip((1, 32), plain, strict=True)]
+    assert "{1:.1f} ms in place of {0:.1f}.".format(*more).removeprefix("0") in page
+    assert f"is {plain[0]:.2f} ms; in the crowd his part of it is .{100 * plain[1]:.0f}," in page
+    f = [add / ms / 8 for add, ms in zip(more, plain, strict=True)]
+    assert "drafts $f$ is .{:02.0f} alone and .{:.0f} among".format(*(100 * x for x in f)) in page
+    laws = ": $3.8 / 1.32 = 2.9$", "and $3.8 / 2.5 = 1.5$"
+    for n, price, law in zip((1, 32), f, laws, strict=True):
+        assert law in page and float(law[-4:-1]) == round(worth(n, 8), 1)
+        assert eight["tau"] / (1 + 8 * price) == pytest.approx(worth(n, 8))
+        assert 3.8 / float(law.split()[-3]) == pytest.approx(worth(n, 8), rel=0.01)
     # Three prices: once, for each reader, for each draft.
     once, reader, draft = engine_room.three_prices(table)
     assert (f"{once:.1f} ms once, .{100 * reader:.0f} for each reader and "
