@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 OLDER = sorted(path.name[:2] for path in ROOT.glob("0?_*"))
 NUMBER = f"{int(OLDER[-1]) + 1:02}"
-LINE = f"| [{NUMBER} echo]({NUMBER}_echo/walkthrough.ipynb) | what followed the last, once more |\n"
+LINE = f"| [{NUMBER} echo]({NUMBER}_echo/walkthrough.ipynb) | what followed the last | level |\n"
 FILES = [f"tests/test_{name}.py" for name in (
     "loops", "project", "exercises", "answers", "cli", "contest", "devices", "numbers")]
 
