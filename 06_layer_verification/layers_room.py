@@ -501,7 +501,7 @@ def print_wrong(rules, p, q):
         found = on_two_drafts(rule, p, q)
         rows.append([name, exactly(sum(abs(a - b) for a, b in written(found, p).values()) / 2),
                      f"{drafts_accepted(found):.2f}"])
-    cli.print_table(["", "total variation", "drafts accepted"], rows)
+    cli.print_table(["", "total variation, two tokens", "drafts accepted"], rows)
 
 
 def reached_by_rule(p, q, K):
