@@ -58,8 +58,8 @@ def draw_turns(p, q, tokens):
         paid += same
         parts.append((new_p, ORANGE, numbers(new_p, f"{name} ")))
         if name == "A":
-            stack(second, f"A: {tokens[x]} rejected; the second child is accepted in "
-                  f"{short(float(same.sum()))}", tokens, [
+            stack(second, f"A: {tokens[x]} rejected ({short(float(rejected[x]))}), the second child"
+                  f" pays {short(float(same.sum()))}", tokens, [
                       (part, color, numbers(part)) for part, color in (
                           (same, BLUE), (new_q - same, GREY), (new_p - same, ORANGE))])
             second.text(0, x, "already rejected", va="center")
