@@ -566,7 +566,7 @@ def test_the_lesson_says_what_was_measured():
             for k in (0, 4, 8)}
     assert loop[0] < 1 and loop[8] / loop[4] < 1.1
     assert f"make our engine {worth(1, 8):.1f} times as fast for one reader" in page
-    assert f"only {worth(32, 8):.1f}, and four {worth(32, 4):.1f}. (" in page
+    assert f"only {worth(32, 8):.1f}, and four {worth(32, 4):.1f}; without" in page
     assert f"worth {loop[8]:.1f} to one reader, four {loop[4]:.1f}." in page
     assert page.count(f"({loop[8]:.1f} beside a loop without pages)") == 2
     assert page.count(f"{worth(1, 8):.1f} to one reader") == 2
@@ -597,8 +597,17 @@ def test_the_lesson_says_what_was_measured():
     # The picture, and what is said below it.
     plain = [table[n][0]["round_ms"] / n for n in (1, 32)]
     more = [table[n][names[8]]["round_ms"] / n - ms for n, ms in zip((1, 32), plain, strict=True)]
-    assert "{1:.1f} ms in place of {0:.1f}.".format(*more).removeprefix("0") in page
-    assert f"is {plain[0]:.2f} ms; in the crowd his part of it is .{100 * plain[1]:.0f}," in page
+    assert f"add {more[0]:.1f} ms to a lone reader's plain round of {plain[0]:.2f}, a third" in page
+    assert f"only .{10 * more[1]:.0f} ms to" in page and f"part is .{100 * plain[1]:.0f}," in page
+    for found, says in (table, "1.8 | 1.4, r"), (epyc, "1.2 | .9, r"), (busy, "1.5 | 1.4, timed"):
+        rows = found[32][0], found[32][names[4]]
+        own, left = (rows[1]["tau"] * plain / row for plain, row in (
+            [row["round_ms"] for row in rows],
+            [row["round_ms"] - row["copying_ms"] for row in rows]))
+        if found is busy:  # read in place
+            rows = [found[32][engine_room.IN_PLACE.format(name)] for name in (0, names[4])]
+            left = rows[1]["tau"] * rows[0]["round_ms"] / rows[1]["round_ms"]
+        assert says.startswith(f"{own:.1f} | {left:.1f},".replace(" 0.", " .")) and says in page
     f = [add / ms / 8 for add, ms in zip(more, plain, strict=True)]
     assert "drafts $f$ is .{:02.0f} alone and .{:.0f} among".format(*(100 * x for x in f)) in page
     laws = ": $3.8 / 1.32 = 2.9$", "and $3.8 / 2.5 = 1.5$"
