@@ -255,9 +255,10 @@ DRAFTED = {  # of section 8's map: a curve's family, style, side, method, {size:
                              {4: "", 8: " ", 12: "  "}),
     "4-gram: 4, 8 draws": ("4-gram", "o-", -1, "02 4-gram, chain of {}", {4: "", 8: " "}),
     "": ("block drafter", "o", 1, "05 slots, drawn chain of {}", {3: ""}),
-    "4, 8, 16 picks": ("one head", "o--", 1, "03 one head, {} nodes", {4: "", 8: " ", 16: "  "}),
-    " ": ("4-gram", "o--", 1, "05 4-gram, {} nodes", {4: "4, 8, 16 picks", 8: "", 16: " "}),
-    "7, 15 picks": ("block drafter", "o--", 1, "05 DDTree, {} nodes", {7: "", 15: " "}),
+    "head: 4, 8, 16 picks": ("one head", "o--", 1, "03 one head, {} nodes",
+                             {4: "", 8: " ", 16: "  "}),
+    " ": ("4-gram", "o--", 1, "05 4-gram, {} nodes", {4: "4-gram: picks", 8: "", 16: " "}),
+    "our pass: 7, 15 picks": ("block drafter", "o--", 1, "05 DDTree, {} nodes", {7: "", 15: " "}),
 }
 
 
