@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 AIR = 1.05  # a limit that is reached at once makes lines dense; up to here nobody is asked
-LIMITS = {"concept": 19_200, "rooms": 31_000, "real": 5_300, "nanogpt": 24_500, "gpu": 10_400,
-          "studio": 7_300, "exact": 9_000, "tests": 96_000, "graders": 22_300, "book": 3_700,
+LIMITS = {"concept": 19_200, "rooms": 31_300, "real": 5_300, "nanogpt": 24_500, "gpu": 10_400,
+          "studio": 7_300, "exact": 9_000, "tests": 98_000, "graders": 22_300, "book": 3_700,
           "ci": 1_200, "pages": 28_300, "files": 142}
 A_CHAPTER = {"concept": 3_000, "rooms": 4_500, "files": 4}  # what a seventh may add, an eighth, ..
 LONGEST = 40  # lines of a function, without docstring and signature
