@@ -102,8 +102,7 @@ def draw_by_temperature(target_logits, draft_logits):
             lines, ("two drawn", "one drawn", "four picked", "two picked", "one picked"),
             (BLUE, INK, FAINT, BLUE, INK), (0, 0.02, -0.02, 0, 0), strict=True):
         drawn = "drawn" in name
-        ax.plot(temperatures, line, "-" if drawn else "--", color=color,
-                linewidth=2.5)
+        ax.plot(temperatures, line, "-" if drawn else "--", color=color, linewidth=2.5)
         ax.text(1.02, line[-1] + up, name, color=color, va="center")
     ax.plot(1, lines[1][-1], "o", color=INK, markersize=9)
     ax.set(xlim=(0.18, 1.26), ylim=(0.4, 1), xticks=temperatures)

@@ -115,9 +115,11 @@ def drawn_letters(target_logits, draft_logits, T):
     return torch.minimum(p, q), (rejected[..., None] * torch.minimum(owed[:, None], left)).sum(1)
 
 
-def drawn_chances(*logits_and_T):
-    """How often the first drawn child is accepted; how often the second: two means over the n."""
-    return [float(letters.sum(-1).mean()) for letters in drawn_letters(*logits_and_T)]
+def drawn_chances(target_logits, draft_logits, T):
+    """As drawn_letters, over all letters: how often the first child is accepted, and how often the
+    second; two means over the n."""
+    found = drawn_letters(target_logits, draft_logits, T)
+    return [float(letters.sum(-1).mean()) for letters in found]
 
 
 # ---------------------------------------------------------------- what goes wrong
